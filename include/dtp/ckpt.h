@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dtp/ckpt.h - sharded checkpoints: safetensors shards, a JSON manifest written last.
+ *
+ * A directory holds steps; a step is complete when its manifest is there. Save with N ranks, load with
+ * M; any rank asks for any box of any tensor. Formats: docs/formats/ckpt.md.
+ */
+#ifndef DTP_CKPT_H
+#define DTP_CKPT_H
+
+#include <dtp/group.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { DTP_CKPT_MAX_DIMS = 8 };
+
+typedef struct dtp_ckpt dtp_ckpt;
+
+/*
+ * A box of a named tensor in the caller's memory, dense and row-major. A scalar has 0 dimensions.
+ * The box [offset, offset + extent) lies inside [0, shape) in every dimension. Two ranks may give the
+ * same box (a replica): one of them writes it.
+ */
+typedef struct dtp_ckpt_tensor {
+    size_t size;
+    const char *name;           /* UTF-8 without NUL, 1 to 1023 bytes */
+    dtp_dtype dtype;
+    uint32_t n_dims;
+    const int64_t *shape;       /* of the whole tensor */
+    const int64_t *offset;      /* of the box; NULL: 0 */
+    const int64_t *extent;      /* of the box; NULL: shape */
+    void *data;                 /* read by save, written by load */
+} dtp_ckpt_tensor;
+
+typedef enum dtp_codec {
+    DTP_CODEC_NONE = 0,
+    DTP_CODEC_ZSTD = 1
+} dtp_codec;
+
+typedef struct dtp_ckpt_save_opts {
+    size_t size;
+    dtp_codec codec;
+    const char *meta_json;      /* the caller's own JSON object, kept in the manifest; rank 0's counts */
+    uint32_t keep_last;         /* remove older complete steps beyond this many; 0: keep all */
+    uint32_t no_sync;           /* 1: skip fsync (tests and scratch only) */
+    uint32_t chunk_bytes;       /* checksum granularity; 0: 1 MiB */
+    int32_t timeout_ms;         /* 0: the group's default, without a group for ever */
+} dtp_ckpt_save_opts;
+
+#define DTP_CKPT_SAVE_OPTS_INIT { sizeof(dtp_ckpt_save_opts) }
+
+/*
+ * Saves the boxes of all ranks as step `step` under `dir`; returns when it is durable. Collective;
+ * `group` NULL: this process alone. A step that exists completely is refused; nothing that was valid
+ * before is touched until the new manifest is durable.
+ * Errors: INVAL, RANGE (box outside its tensor), EXISTS (step), NOSPC, IO, PERM, CORRUPT (boxes do not
+ * cover a tensor or overlap), PEER, TIMEOUT, NOMEM. The text names rank, file and tensor.
+ * Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
+                                 const dtp_ckpt_tensor *tensors, size_t n_tensors,
+                                 const dtp_ckpt_save_opts *opts, dtp_error *err);
+
+/*
+ * Newest step under `dir` whose manifest and shards are all there and of the right size; damaged
+ * steps are passed over (and logged). Errors: NOT_FOUND (none), IO. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_latest(dtp_ctx *ctx, const char *dir, uint64_t *step_out,
+                                   dtp_error *err);
+
+/*
+ * Opens a step for reading. Errors: NOT_FOUND, FORMAT, TRUNCATED, CORRUPT (manifest checksum), VERSION,
+ * IO, NOMEM. Caller closes. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_open(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
+                                 dtp_error *err);
+
+/* Closes a checkpoint; NULL is fine. Threads: ctx. Since 0.1. */
+DTP_API void dtp_ckpt_close(dtp_ckpt *ckpt);
+
+typedef struct dtp_ckpt_info {
+    size_t size;
+    uint64_t step;
+    uint32_t world_size;        /* ranks that saved it */
+    uint32_t n_tensors;
+    uint32_t n_shards;
+    uint64_t bytes;             /* of tensor data, before the codec */
+    uint64_t stored_bytes;      /* of the shard files */
+    const char *meta_json;      /* lent; "{}" where none was given */
+} dtp_ckpt_info;
+
+/* Threads: any. Since 0.1. */
+DTP_API dtp_status dtp_ckpt_get_info(const dtp_ckpt *ckpt, dtp_ckpt_info *info_out, dtp_error *err);
+
+/*
+ * Tensor `i` in order of names: name, dtype and shape are lent, offset, extent and data are NULL.
+ * Errors: RANGE. Threads: any. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_get_tensor(const dtp_ckpt *ckpt, uint32_t i, dtp_ckpt_tensor *tensor_out,
+                                       dtp_error *err);
+
+/*
+ * Index of a tensor by name. Errors: NOT_FOUND. Threads: any. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_find(const dtp_ckpt *ckpt, const char *name, uint32_t *i_out,
+                                 dtp_error *err);
+
+/*
+ * Reads boxes into the callers' memory; reads only the bytes it needs and verifies them. dtype and
+ * shape must agree with what is stored (shape NULL: not compared).
+ * Errors: NOT_FOUND (tensor), INVAL (dtype or shape differs: names both), RANGE (box), CORRUPT,
+ * TRUNCATED, IO, NOMEM. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_read(dtp_ckpt *ckpt, const dtp_ckpt_tensor *tensors, size_t n_tensors,
+                                 dtp_error *err);
+
+/*
+ * Reads and verifies every byte of the step. `progress` (may be NULL) is told bytes done and in all.
+ * Errors: as dtp_ckpt_read. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_verify(dtp_ckpt *ckpt,
+                                   void (*progress)(void *user, uint64_t done, uint64_t total),
+                                   void *user, dtp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DTP_CKPT_H */

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dtp/group.h - a process group: join, barrier, allgather, broadcast, key-value, split.
+ *
+ * Control messages only (kilobytes); bulk data belongs to dtp/coll.h. Every call has a deadline, and
+ * a failure names the ranks that are missing or died, the same set on every survivor.
+ */
+#ifndef DTP_GROUP_H
+#define DTP_GROUP_H
+
+#include <dtp/ctx.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dtp_group dtp_group;
+
+enum { DTP_SECRET_BYTES = 32, DTP_GROUP_MAX_MSG = 1 << 20 };
+
+typedef struct dtp_group_opts {
+    size_t size;
+    int32_t rank;               /* 0 .. world_size-1 */
+    int32_t world_size;         /* 0: a group of one, no network */
+    int32_t local_rank;         /* among the ranks of this machine */
+    int32_t local_size;         /* 0: world_size (all on this machine) */
+    const char *job;            /* name of the job, at most 63 bytes; NULL: "default" */
+    uint32_t attempt;           /* start of the gang, counted by the job */
+    const char *root;           /* "host:port" of the root agent; NULL: all ranks on this machine */
+    const char *agent;          /* Unix socket of a running agent; NULL: local rank 0 starts one */
+    const uint8_t *secret;      /* DTP_SECRET_BYTES; NULL: only with insecure = 1 */
+    uint32_t insecure;          /* 1: no secret; every rank must agree */
+    int32_t timeout_ms;         /* of joining, and default of every call; 0: 300000 */
+    const char *net;            /* control between machines: "tcp", "ucx", NULL: chosen */
+} dtp_group_opts;
+
+#define DTP_GROUP_OPTS_INIT { sizeof(dtp_group_opts) }
+
+/*
+ * Joins the group that `opts` describes and returns when all ranks are there.
+ * Errors: INVAL, RANGE (rank), EXISTS (rank twice), AUTH, PERM, VERSION, PEER (ranks never joined),
+ * TIMEOUT, IO, LIMIT, NOMEM. Caller closes. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_group_join(dtp_ctx *ctx, const dtp_group_opts *opts, dtp_group **group_out,
+                                  dtp_error *err);
+
+/*
+ * Joins the group that the environment describes: dtp run, torchrun, Slurm, MPI launchers; a group of
+ * one when no launcher is recognised. Reads DTP_*, and the launchers' variables (docs/group.md).
+ * Errors: as dtp_group_join, and FORMAT naming the variable. Caller closes. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_group_join_from_env(dtp_ctx *ctx, dtp_group **group_out, dtp_error *err);
+
+/*
+ * Leaves: tells the others that this rank is done, so that its end is no failure. Does not wait for
+ * them. NULL is fine; in a forked child nothing is sent. Threads: ctx. Since 0.1.
+ */
+DTP_API void dtp_group_close(dtp_group *group);
+
+/* Numbers of this rank in this group. Threads: any. Since 0.1. */
+DTP_API int32_t dtp_group_rank(const dtp_group *group);
+DTP_API int32_t dtp_group_size(const dtp_group *group);
+DTP_API int32_t dtp_group_local_rank(const dtp_group *group);
+DTP_API int32_t dtp_group_local_size(const dtp_group *group);
+DTP_API uint32_t dtp_group_attempt(const dtp_group *group);
+DTP_API uint32_t dtp_group_generation(const dtp_group *group);
+
+/* One row of the table of ranks. */
+typedef struct dtp_group_member {
+    size_t size;
+    int32_t rank;
+    int32_t local_rank;
+    int32_t node;               /* 0 .. n_nodes-1, in order of the lowest rank */
+    int32_t pid;
+    const char *host;           /* name the node gave itself; lent */
+} dtp_group_member;
+
+/* Row of `rank`. Errors: RANGE. Threads: any. Since 0.1. */
+DTP_API dtp_status dtp_group_get(const dtp_group *group, int32_t rank, dtp_group_member *member_out,
+                                 dtp_error *err);
+
+/*
+ * All ranks have called it when it returns. `timeout_ms` 0: the group's default.
+ * Errors: TIMEOUT (names who is missing), PEER, ABORTED, BUSY, FORKED, INTERRUPTED. Threads: ctx.
+ * Since 0.1.
+ */
+DTP_API dtp_status dtp_group_barrier(dtp_group *group, int timeout_ms, dtp_error *err);
+
+/*
+ * Gathers `bytes` bytes of each rank (lengths may differ, at most DTP_GROUP_MAX_MSG together) on all
+ * ranks. `*data_out` gets the concatenation in rank order, `sizes_out` (room for `size` numbers,
+ * may be NULL) the lengths; free `*data_out` with dtp_group_free().
+ * Errors: as barrier, LIMIT, NOMEM. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_group_allgather(dtp_group *group, const void *data, size_t bytes,
+                                       void **data_out, size_t *sizes_out, size_t *bytes_out,
+                                       int timeout_ms, dtp_error *err);
+
+/*
+ * Gives `bytes` bytes of `root` to all; every rank passes the same `bytes`. Errors: as barrier, LIMIT,
+ * INVAL (sizes differ). Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_group_broadcast(dtp_group *group, int32_t root, void *data, size_t bytes,
+                                       int timeout_ms, dtp_error *err);
+
+/*
+ * Sets a key for the whole group; a second set replaces. Keys are 1 to 255 bytes of text.
+ * Errors: as barrier, LIMIT. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_group_set(dtp_group *group, const char *key, const void *value, size_t bytes,
+                                 int timeout_ms, dtp_error *err);
+
+/*
+ * Reads a key, waiting until it is set (`timeout_ms` negative: do not wait). Free `*value_out` with
+ * dtp_group_free(). Errors: NOT_FOUND, TIMEOUT (names the key), as barrier. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_group_lookup(dtp_group *group, const char *key, void **value_out,
+                                    size_t *bytes_out, int timeout_ms, dtp_error *err);
+
+/* Frees what allgather and lookup returned; NULL is fine. Threads: any. Since 0.1. */
+DTP_API void dtp_group_free(void *p);
+
+/*
+ * Splits: ranks with the same `color` form a group of their own, ordered by `key`, then rank; a
+ * negative color joins none (`*group_out` = NULL). Collective. Errors: as barrier. Caller closes.
+ * Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_group_split(dtp_group *group, int32_t color, int32_t key, int timeout_ms,
+                                   dtp_group **group_out, dtp_error *err);
+
+/*
+ * Ends the group for all ranks: every blocked or later call returns ABORTED with `reason`.
+ * Threads: any. Since 0.1.
+ */
+DTP_API void dtp_group_abort(dtp_group *group, const char *reason);
+
+/*
+ * The ranks that failed, ascending; writes at most `capacity` and returns how many there are.
+ * Threads: any. Since 0.1.
+ */
+DTP_API size_t dtp_group_failed(const dtp_group *group, int32_t *ranks_out, size_t capacity);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DTP_GROUP_H */
