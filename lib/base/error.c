@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* error.c - writes the detail of a failure, once, where the cause is known. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void dtpi_close_fd(int *fd)
+{
+    const int saved = errno;
+
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    errno = saved;
+}
+
+static bool status_has_errno(dtp_status status)
+{
+    switch (status) {
+    case DTP_ERR_IO:
+    case DTP_ERR_NOSPC:
+    case DTP_ERR_PERM:
+    case DTP_ERR_NOT_FOUND:
+    case DTP_ERR_EXISTS:
+    case DTP_ERR_LIMIT:
+    case DTP_ERR_EXEC:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Ends a text that did not fit after the last blank or comma, never inside a number. */
+static void cut_text(char *text, size_t room)
+{
+    size_t end = room - sizeof(" ...");
+
+    while (end > room / 2 && text[end] != ' ' && text[end] != ',')
+        end--;
+    while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == ','))
+        end--;
+    memcpy(text + end, " ...", sizeof(" ..."));
+}
+
+/* One line: control characters would break logs. */
+static void flatten(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            *text = ' ';
+}
+
+dtp_status dtpi_vfail(dtp_error *err, dtp_status status, const char *fmt, va_list ap)
+{
+    const int saved = errno;
+
+    if (!err)
+        return status;
+    memset(err, 0, sizeof(*err));
+    err->status = status;
+    err->rank = -1;
+    err->sys_errno = status_has_errno(status) ? saved : 0;
+    errno = saved;
+    const int n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
+    if (n >= (int)sizeof(err->text))
+        cut_text(err->text, sizeof(err->text));
+    flatten(err->text);
+    errno = saved;
+    return status;
+}
+
+dtp_status dtpi_fail(dtp_error *err, dtp_status status, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    dtpi_vfail(err, status, fmt, ap);
+    va_end(ap);
+    return status;
+}
+
+dtp_status dtpi_fail_rank(dtp_error *err, dtp_status status, int32_t rank, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    dtpi_vfail(err, status, fmt, ap);
+    va_end(ap);
+    if (err)
+        err->rank = rank;
+    return status;
+}
+
+dtp_status dtpi_status_of_errno(int e)
+{
+    switch (e) {
+    case ENOSPC:
+    case EDQUOT:
+        return DTP_ERR_NOSPC;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return DTP_ERR_PERM;
+    case ENOENT:
+    case ENOTDIR:
+        return DTP_ERR_NOT_FOUND;
+    case EEXIST:
+        return DTP_ERR_EXISTS;
+    case ENOMEM:
+        return DTP_ERR_NOMEM;
+    case EMFILE:
+    case ENFILE:
+    case EAGAIN:
+        return DTP_ERR_LIMIT;
+    default:
+        return DTP_ERR_IO;
+    }
+}
+
+dtp_status dtpi_fail_nomem(dtp_error *err, size_t bytes)
+{
+    if (bytes)
+        return dtpi_fail(err, DTP_ERR_NOMEM, "out of memory (wanted %zu bytes)", bytes);
+    return dtpi_fail(err, DTP_ERR_NOMEM, "out of memory");
+}
+
+dtp_status dtpi_noun(dtp_error *err, const char *noun, dtp_status status)
+{
+    if (err && !err->noun[0])
+        snprintf(err->noun, sizeof(err->noun), "%s", noun);
+    return status;
+}

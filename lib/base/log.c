@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* log.c - finished lines to the caller's function; silent without one. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+void dtpi_logf(const dtpi_log *log, dtp_log_level level, const char *topic, const char *fmt, ...)
+{
+    const int saved = errno;
+    char text[1024];
+    va_list ap;
+
+    if (!log->fn || level > log->level)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    log->fn(log->user, level, topic, text);
+    errno = saved;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* text.c - strict numbers from text, and sets of ranks as text. */
+#include "base/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+bool dtpi_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out)
+{
+    char *end;
+
+    if (!text || (*text != '-' && !isdigit((unsigned char)*text)))
+        return false;
+    errno = 0;
+    const long long v = strtoll(text, &end, 10);
+    if (errno || end == text || *end || v < min || v > max)
+        return false;
+    *out = v;
+    return true;
+}
+
+bool dtpi_parse_bytes(const char *text, uint64_t *out)
+{
+    char *end;
+    uint64_t unit = 1;
+
+    if (!text || !isdigit((unsigned char)*text))
+        return false;
+    errno = 0;
+    const unsigned long long v = strtoull(text, &end, 10);
+    if (errno)
+        return false;
+    switch (toupper((unsigned char)*end)) {
+    case 'K':
+        unit = 1ull << 10;
+        end++;
+        break;
+    case 'M':
+        unit = 1ull << 20;
+        end++;
+        break;
+    case 'G':
+        unit = 1ull << 30;
+        end++;
+        break;
+    default:
+        break;
+    }
+    if (*end || __builtin_mul_overflow((uint64_t)v, unit, out))
+        return false;
+    return true;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+bool dtpi_parse_hex(const char *text, uint8_t *out, size_t bytes)
+{
+    if (!text || strlen(text) != 2 * bytes)
+        return false;
+    for (size_t i = 0; i < bytes; i++) {
+        const int hi = hex_digit(text[2 * i]), lo = hex_digit(text[2 * i + 1]);
+        if (hi < 0 || lo < 0)
+            return false;
+        out[i] = (uint8_t)(hi << 4 | lo);
+    }
+    return true;
+}
+
+void dtpi_format_hex(const uint8_t *data, size_t bytes, char *text_out)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < bytes; i++) {
+        text_out[2 * i] = digits[data[i] >> 4];
+        text_out[2 * i + 1] = digits[data[i] & 15];
+    }
+    text_out[2 * bytes] = '\0';
+}
+
+/* Room to keep for "... and 4294967295 more" behind a range. */
+enum { MORE_ROOM = 32 };
+
+void dtpi_format_ranks(const int32_t *ranks, size_t n, char *text_out, size_t room)
+{
+    size_t at = 0;
+
+    assert(room > MORE_ROOM);
+    text_out[0] = '\0';
+    for (size_t i = 0; i < n;) {
+        size_t last = i;
+        char one[32];
+
+        while (last + 1 < n && ranks[last + 1] == ranks[last] + 1)
+            last++;
+        int len = snprintf(one, sizeof(one), "%s%" PRId32, i ? ", " : "", ranks[i]);
+        if (last > i)
+            len += snprintf(one + len, sizeof(one) - (size_t)len, "-%" PRId32, ranks[last]);
+        const bool is_end = last + 1 == n;
+        if (at + (size_t)len + (is_end ? 1 : MORE_ROOM) > room) {
+            snprintf(text_out + at, room - at, "%s... and %zu more", i ? ", " : "", n - i);
+            return;
+        }
+        memcpy(text_out + at, one, (size_t)len + 1);
+        at += (size_t)len;
+        i = last + 1;
+    }
+}
+
+/* Bytes of the sequence that starts with `c`, 0 for an illegal start. */
+static size_t utf8_len(unsigned char c)
+{
+    if (c < 0x80)
+        return 1;
+    if (c >= 0xc2 && c <= 0xdf)
+        return 2;
+    if (c >= 0xe0 && c <= 0xef)
+        return 3;
+    if (c >= 0xf0 && c <= 0xf4)
+        return 4;
+    return 0;
+}
+
+bool dtpi_utf8_ok(const char *text, size_t bytes)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    for (size_t i = 0; i < bytes;) {
+        const size_t len = utf8_len(p[i]);
+        if (len == 0 || len > bytes - i || p[i] == 0)
+            return false;
+        for (size_t k = 1; k < len; k++)
+            if ((p[i + k] & 0xc0) != 0x80)
+                return false;
+        if ((p[i] == 0xe0 && p[i + 1] < 0xa0) || (p[i] == 0xed && p[i + 1] > 0x9f) ||
+            (p[i] == 0xf0 && p[i + 1] < 0x90) || (p[i] == 0xf4 && p[i + 1] > 0x8f))
+            return false;
+        i += len;
+    }
+    return true;
+}
+
+bool dtpi_name_ok(const char *name, size_t max)
+{
+    size_t n = 0;
+
+    if (!name || *name == '.' || *name == '-')
+        return false;
+    for (; name[n]; n++)
+        if (n == max || !(isalnum((unsigned char)name[n]) || strchr("._-", name[n])))
+            return false;
+    return n > 0;
+}

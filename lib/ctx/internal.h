@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h - the context's fields, for the files of this folder. */
+#ifndef DTPI_CTX_INTERNAL_H
+#define DTPI_CTX_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+#include <sys/types.h>
+
+#include "ctx/ctx.h"
+
+enum { DTPI_LOOP_BATCH = 64 };
+
+typedef struct dtpi_pool {
+    pthread_mutex_t mutex;
+    pthread_cond_t more;
+    dtpi_work *head, **tail;
+    pthread_t *threads;
+    uint32_t n_threads, width;
+    uint32_t n_open;            /* works submitted and not yet done */
+    bool stop;
+} dtpi_pool;
+
+struct dtp_ctx {
+    dtp_allocator a;
+    dtpi_log log;
+    dtp_clock clock;
+    dtp_busy busy;
+    int (*interrupted)(void *user);
+    void *interrupted_user;
+    int64_t interrupt_asked_ns;
+    char *module_dir;
+
+    /* lock.c */
+    _Atomic uint32_t lock;      /* 0 free, 1 held, 2 held and wanted */
+    _Atomic uintptr_t owner;
+    uint32_t depth;
+    const _Atomic uint32_t *fork_mark;  /* 1 here, 0 in a forked child */
+    pid_t pid;
+
+    /* loop.c */
+    int epoll_fd, event_fd, timer_fd;
+    dtpi_source *sources;
+    bool dispatching;
+    bool has_arm_work;
+    dtpi_source *arm_next;
+    struct epoll_event batch[DTPI_LOOP_BATCH];
+    int n_batch, batch_at;
+    dtpi_timer **heap;          /* 1-based */
+    uint32_t n_heap, cap_heap;
+    int64_t timer_fd_at_ns;
+    _Atomic int64_t virtual_ns;
+
+    /* posted tasks */
+    pthread_mutex_t post_mutex;
+    dtpi_task *post_head, **post_tail;
+
+    dtpi_pool pool;
+};
+
+/* loop.c */
+dtp_status dtpi_loop_open(dtp_ctx *ctx, dtp_error *err);
+void dtpi_loop_close(dtp_ctx *ctx);
+/* One turn: waits until `deadline_ns` at the latest; true in *ran_out when something ran. */
+dtp_status dtpi_loop_turn(dtp_ctx *ctx, int64_t deadline_ns, bool *ran_out, dtp_error *err);
+void dtpi_loop_signal(dtp_ctx *ctx);
+
+/* timer.c */
+void dtpi_timers_free(dtp_ctx *ctx);
+bool dtpi_timers_run(dtp_ctx *ctx);
+int64_t dtpi_timers_next(const dtp_ctx *ctx);
+
+/* lock.c */
+dtp_status dtpi_lock_open(dtp_ctx *ctx, dtp_error *err);
+void dtpi_lock_close(dtp_ctx *ctx);
+
+/* pool.c */
+dtp_status dtpi_pool_open(dtp_ctx *ctx, uint32_t n_threads, dtp_error *err);
+void dtpi_pool_close(dtp_ctx *ctx);
+
+#endif /* DTPI_CTX_INTERNAL_H */

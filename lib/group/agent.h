@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent.h - the agent of a node: relays, beats and judges for its ranks; it is no rank itself.
+ *
+ * It runs in the loop of the context that opens it: the shim's, or that of a thread which the first
+ * local rank starts where no shim plays it.
+ */
+#ifndef DTPI_GROUP_AGENT_H
+#define DTPI_GROUP_AGENT_H
+
+#include <dtp/group.h>
+
+#include "ctx/ctx.h"
+
+typedef struct dtpi_agent dtpi_agent;
+
+typedef struct dtpi_agent_opts {
+    const char *job;
+    uint32_t attempt;
+    uint32_t world_size;
+    uint32_t n_local;           /* ranks expected on this node */
+    const char *socket;         /* Unix socket to listen on; '@' first: abstract */
+    const char *root;           /* "host:port" of the root agent; NULL: one node */
+    bool is_root;               /* this agent is the root: it listens at `root` */
+    const uint8_t *secret;      /* DTP_SECRET_BYTES or NULL (insecure) */
+    const char *net;            /* "tcp", "ucx" or NULL: chosen */
+    int timeout_ms;             /* of the join */
+} dtpi_agent_opts;
+
+/* Listens and returns; everything else happens in dispatch. Errors: INVAL, IO, EXISTS, PERM, NOMEM. */
+dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent **agent_out,
+                           dtp_error *err);
+void dtpi_agent_close(dtpi_agent *agent);
+
+/*
+ * The shim knows first: rank's process `pid` ended (wait status `wstatus`). A rank that had left is
+ * no failure.
+ */
+void dtpi_agent_rank_ended(dtpi_agent *agent, int32_t rank, int32_t pid, int wstatus);
+
+#endif /* DTPI_GROUP_AGENT_H */
