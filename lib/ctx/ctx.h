@@ -2,7 +2,7 @@
 /*
  * ctx.h - the context from inside: sources, timers, posted tasks, pool, operations, modules.
  *
- * Everything except dtpi_post, dtpi_ctx_now_ns and dtpi_ctx_alive runs on the thread that holds the
+ * Everything except dtpi_post, dtp_ctx_now_ns and dtpi_ctx_alive runs on the thread that holds the
  * context. Objects are embedded in their owner (no allocation per timer or task).
  */
 #ifndef DTPI_CTX_H
