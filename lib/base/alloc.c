@@ -12,8 +12,8 @@ static void *malloc_alloc(void *user, size_t bytes, size_t align)
 
     (void)user;
     if (align <= sizeof(void *) * 2)
-        return malloc(bytes ? bytes : 1);
-    if (posix_memalign(&p, align, bytes ? bytes : 1))
+        return malloc(bytes);
+    if (posix_memalign(&p, align, bytes))
         return NULL;
     return p;
 }
@@ -27,14 +27,20 @@ static void malloc_free(void *user, void *p, size_t bytes)
 
 const dtp_allocator dtpi_malloc_allocator = { malloc_alloc, malloc_free, NULL };
 
+/* An allocator may answer NULL for nothing, which is no failure: never ask for nothing. */
+static size_t at_least_one(size_t bytes)
+{
+    return bytes ? bytes : 1;
+}
+
 void *dtpi_alloc_aligned(const dtp_allocator *a, size_t bytes, size_t align)
 {
-    return a->alloc(a->user, bytes, align);
+    return a->alloc(a->user, at_least_one(bytes), align);
 }
 
 void *dtpi_alloc(const dtp_allocator *a, size_t bytes)
 {
-    void *p = a->alloc(a->user, bytes, bytes >= LARGE_BYTES ? LARGE_ALIGN : SMALL_ALIGN);
+    void *p = dtpi_alloc_aligned(a, bytes, bytes >= LARGE_BYTES ? LARGE_ALIGN : SMALL_ALIGN);
 
     if (p)
         memset(p, 0, bytes);
@@ -44,7 +50,7 @@ void *dtpi_alloc(const dtp_allocator *a, size_t bytes)
 void dtpi_free(const dtp_allocator *a, void *p, size_t bytes)
 {
     if (p)
-        a->free(a->user, p, bytes);
+        a->free(a->user, p, at_least_one(bytes));
 }
 
 void *dtpi_alloc_array(const dtp_allocator *a, size_t n, size_t bytes)

@@ -37,7 +37,7 @@ uint8_t *dtpi_buf_reserve(dtpi_buf *b, size_t bytes)
 
     if (b->failed)
         return NULL;
-    if (!dtpi_add(b->len, bytes, &need) || (need > b->cap && !buf_grow(b, need))) {
+    if (!dtpi_add(b->len, bytes, &need) || ((need > b->cap || !b->data) && !buf_grow(b, need))) {
         b->failed = true;
         return NULL;
     }
@@ -49,7 +49,7 @@ bool dtpi_buf_append(dtpi_buf *b, const void *data, size_t bytes)
     uint8_t *p = dtpi_buf_reserve(b, bytes);
 
     if (!p)
-        return bytes == 0 && !b->failed;
+        return false;
     if (bytes)
         memcpy(p, data, bytes);
     b->len += bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* error.c - writes the detail of a failure, once, where the cause is known. */
-#include "base/base.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -35,38 +35,33 @@ static bool status_has_errno(dtp_status status)
 /* Ends a text that did not fit after the last blank or comma, never inside a number. */
 static void cut_text(char *text, size_t room)
 {
-    size_t end = room - sizeof(" ...");
+    const size_t last = room - sizeof(" ...");
+    size_t end = last;
 
     while (end > room / 2 && text[end] != ' ' && text[end] != ',')
         end--;
+    /* One long word, such as a path: what fits of it. */
+    if (text[end] != ' ' && text[end] != ',')
+        end = last;
     while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == ','))
         end--;
     memcpy(text + end, " ...", sizeof(" ..."));
 }
 
-/* One line: control characters would break logs. */
-static void flatten(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            *text = ' ';
-}
-
 dtp_status dtpi_vfail(dtp_error *err, dtp_status status, const char *fmt, va_list ap)
 {
     const int saved = errno;
+    /* Made aside: the arguments may point into *err ("shard 3: %s", err->text). */
+    dtp_error e = { .status = status, .rank = -1 };
 
     if (!err)
         return status;
-    memset(err, 0, sizeof(*err));
-    err->status = status;
-    err->rank = -1;
-    err->sys_errno = status_has_errno(status) ? saved : 0;
-    errno = saved;
-    const int n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
-    if (n >= (int)sizeof(err->text))
-        cut_text(err->text, sizeof(err->text));
-    flatten(err->text);
+    e.sys_errno = status_has_errno(status) ? saved : 0;
+    const int n = vsnprintf(e.text, sizeof(e.text), fmt, ap);
+    if (n >= (int)sizeof(e.text))
+        cut_text(e.text, sizeof(e.text));
+    dtpi_text_flatten(e.text);
+    *err = e;
     errno = saved;
     return status;
 }
@@ -128,7 +123,7 @@ dtp_status dtpi_fail_nomem(dtp_error *err, size_t bytes)
 
 dtp_status dtpi_noun(dtp_error *err, const char *noun, dtp_status status)
 {
-    if (err && !err->noun[0])
+    if (status < 0 && err && !err->noun[0])
         snprintf(err->noun, sizeof(err->noun), "%s", noun);
     return status;
 }

@@ -9,7 +9,8 @@
 enum { DTPI_HOSTLIST_MAX = 1 << 20 };
 
 /*
- * Calls `each` for every name in order; a status below 0 from it ends the walk and is returned.
+ * Calls `each` for every name in order; a status below 0 from it ends the walk and is returned. A list
+ * is read as it is expanded: names may have been given before a fault further back is found.
  * Errors: FORMAT (names the list), LIMIT (too many names).
  * Source: https://slurm.schedmd.com/hostlist.html (ranges with leading zeros, several brackets).
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* log.c - finished lines to the caller's function; silent without one. */
-#include "base/base.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,6 +16,7 @@ void dtpi_logf(const dtpi_log *log, dtp_log_level level, const char *topic, cons
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    dtpi_text_flatten(text);
     log->fn(log->user, level, topic, text);
     errno = saved;
 }

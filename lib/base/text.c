@@ -102,7 +102,7 @@ void dtpi_format_ranks(const int32_t *ranks, size_t n, char *text_out, size_t ro
         size_t last = i;
         char one[32];
 
-        while (last + 1 < n && ranks[last + 1] == ranks[last] + 1)
+        while (last + 1 < n && (int64_t)ranks[last + 1] == (int64_t)ranks[last] + 1)
             last++;
         int len = snprintf(one, sizeof(one), "%s%" PRId32, i ? ", " : "", ranks[i]);
         if (last > i)
@@ -132,23 +132,62 @@ static size_t utf8_len(unsigned char c)
     return 0;
 }
 
+/*
+ * Bytes of the valid sequence at `p`, 0 where there is none.
+ * Source: RFC 3629 section 4 (no overlong forms, no surrogates, nothing above U+10FFFF).
+ */
+static size_t utf8_sequence(const unsigned char *p, size_t left)
+{
+    const size_t len = utf8_len(p[0]);
+
+    if (len == 0 || len > left || p[0] == 0)
+        return 0;
+    for (size_t k = 1; k < len; k++)
+        if ((p[k] & 0xc0) != 0x80)
+            return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0;
+    return len;
+}
+
 bool dtpi_utf8_ok(const char *text, size_t bytes)
 {
     const unsigned char *p = (const unsigned char *)text;
 
     for (size_t i = 0; i < bytes;) {
-        const size_t len = utf8_len(p[i]);
-        if (len == 0 || len > bytes - i || p[i] == 0)
-            return false;
-        for (size_t k = 1; k < len; k++)
-            if ((p[i + k] & 0xc0) != 0x80)
-                return false;
-        if ((p[i] == 0xe0 && p[i + 1] < 0xa0) || (p[i] == 0xed && p[i + 1] > 0x9f) ||
-            (p[i] == 0xf0 && p[i + 1] < 0x90) || (p[i] == 0xf4 && p[i + 1] > 0x8f))
+        const size_t len = utf8_sequence(p + i, bytes - i);
+        if (len == 0)
             return false;
         i += len;
     }
     return true;
+}
+
+void dtpi_text_flatten(char *text)
+{
+    unsigned char *p = (unsigned char *)text;
+    size_t left = strlen(text);
+
+    while (left > 0) {
+        size_t len = utf8_sequence(p, left);
+
+        if (len == 0) {
+            *p = '?';
+            len = 1;
+        } else if (*p < 0x20 || *p == 0x7f) {
+            *p = ' ';
+        }
+        p += len;
+        left -= len;
+    }
+}
+
+/* Not isalnum: what a letter is must not depend on the host's locale. */
+static bool name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
 }
 
 bool dtpi_name_ok(const char *name, size_t max)
@@ -158,7 +197,7 @@ bool dtpi_name_ok(const char *name, size_t max)
     if (!name || *name == '.' || *name == '-')
         return false;
     for (; name[n]; n++)
-        if (n == max || !(isalnum((unsigned char)name[n]) || strchr("._-", name[n])))
+        if (n == max || !name_char(name[n]))
             return false;
     return n > 0;
 }

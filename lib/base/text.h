@@ -24,6 +24,9 @@ void dtpi_format_ranks(const int32_t *ranks, size_t n, char *text_out, size_t ro
 /* Valid UTF-8 without NUL, surrogates and overlong forms. */
 bool dtpi_utf8_ok(const char *text, size_t bytes);
 
+/* Makes it one line of valid UTF-8, in place: control characters become blanks, broken bytes '?'. */
+void dtpi_text_flatten(char *text);
+
 /* 1 to max of [A-Za-z0-9._-], not starting with '.' or '-'. */
 bool dtpi_name_ok(const char *name, size_t max);
 

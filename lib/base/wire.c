@@ -10,7 +10,8 @@ const uint8_t *dtpi_rd_bytes(dtpi_rd *r, size_t bytes)
         r->failed = true;
         return NULL;
     }
-    r->p += bytes;
+    if (bytes)
+        r->p += bytes;
     r->left -= bytes;
     return p;
 }
@@ -54,14 +55,15 @@ const uint8_t *dtpi_rd_block(dtpi_rd *r, size_t max, size_t *bytes_out)
     if (bytes > max)
         r->failed = true;
     const uint8_t *p = dtpi_rd_bytes(r, bytes);
-    if (p)
-        *bytes_out = bytes;
+    *bytes_out = p ? bytes : 0;
     return p;
 }
 
 bool dtpi_rd_text(dtpi_rd *r, char *text_out, size_t room)
 {
-    size_t bytes = 0;
+    size_t bytes;
+
+    assert(room > 0);
     const uint8_t *p = dtpi_rd_block(r, room - 1, &bytes);
 
     if (!p || memchr(p, 0, bytes)) {

@@ -27,7 +27,7 @@ uint32_t dtpi_rd_u32(dtpi_rd *r);
 uint64_t dtpi_rd_u64(dtpi_rd *r);
 /* `bytes` bytes, lent; NULL when they are not there. */
 const uint8_t *dtpi_rd_bytes(dtpi_rd *r, size_t bytes);
-/* A block with a u32 length of at most `max`; NULL (and failed) otherwise. */
+/* A block with a u32 length of at most `max`; NULL, failed and 0 bytes otherwise. */
 const uint8_t *dtpi_rd_block(dtpi_rd *r, size_t max, size_t *bytes_out);
 /* A block copied as text into `text_out` (room includes the terminator); refuses NUL inside. */
 bool dtpi_rd_text(dtpi_rd *r, char *text_out, size_t room);
