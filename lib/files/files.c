@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* files.c - what every member of the family shares: paths, whole small files, folders with parents. */
+#include "files/files.h"
+
+#include <stdio.h>
+
+#include "files/posix.h"
+
+dtp_status dtpi_files_open(const dtp_allocator *a, const char *name, dtpi_files **files_out,
+                           dtp_error *err)
+{
+    if (strcmp(name, "posix") == 0)
+        return dtpi_files_posix_open(a, files_out, err);
+    return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "no file driver is named %s", name);
+}
+
+void dtpi_files_close(dtpi_files *files)
+{
+    if (files)
+        files->ops->close(files);
+}
+
+void dtpi_file_drop(dtpi_file *file)
+{
+    if (file)
+        file->files->ops->close_file(file, NULL);
+}
+
+dtp_status dtpi_path_join(char path_out[DTPI_PATH_MAX], const char *dir, const char *name,
+                          dtp_error *err)
+{
+    const size_t len = strlen(dir);
+    const char *slash = len > 0 && dir[len - 1] == '/' ? "" : "/";
+    const int n = snprintf(path_out, DTPI_PATH_MAX, "%s%s%s", dir, slash, name);
+
+    if (n < 0 || n >= DTPI_PATH_MAX)
+        return dtpi_fail(err, DTP_ERR_LIMIT, "path is longer than %d bytes: %.40s...",
+                         DTPI_PATH_MAX - 1, dir);
+    return DTP_OK;
+}
+
+/* The folder above `path` into `up`; false where there is none to make. */
+static bool parent_of(const char *path, char up[DTPI_PATH_MAX])
+{
+    size_t n = strlen(path);
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    if (n >= DTPI_PATH_MAX)
+        return false;
+    memcpy(up, n ? path : ".", n ? n : 1);
+    up[n ? n : 1] = '\0';
+    return strcmp(up, path) != 0;
+}
+
+dtp_status dtpi_files_make_dirs(dtpi_files *files, const char *path, bool no_sync, dtp_error *err)
+{
+    char up[DTPI_PATH_MAX];
+    bool made = false;
+    const bool has_parent = parent_of(path, up);
+
+    dtp_status st = files->ops->make_dir(files, path, &made, err);
+    if (st == DTP_ERR_NOT_FOUND && has_parent) {
+        st = dtpi_files_make_dirs(files, up, no_sync, err);
+        if (st >= 0)
+            st = files->ops->make_dir(files, path, &made, err);
+    }
+    if (st >= 0 && made && has_parent && !no_sync)
+        st = files->ops->sync_dir(files, up, err);
+    return st;
+}
+
+dtp_status dtpi_files_read_all(dtpi_files *files, const char *path, uint64_t max, dtpi_buf *out,
+                               dtp_error *err)
+{
+    DTPI_AUTO(file) dtpi_file *file = NULL;
+    uint64_t bytes = 0;
+
+    dtp_status st = files->ops->open(files, path, &file, &bytes, err);
+    if (st < 0)
+        return st;
+    if (bytes > max)
+        return dtpi_fail(err, DTP_ERR_LIMIT, "%s has %llu bytes, more than %llu", path,
+                         (unsigned long long)bytes, (unsigned long long)max);
+    dtpi_buf_reset(out);
+    uint8_t *p = dtpi_buf_reserve(out, (size_t)bytes + 1);
+    if (!p)
+        return dtpi_fail_nomem(err, (size_t)bytes);
+    st = files->ops->read(file, 0, p, (size_t)bytes, err);
+    if (st >= 0)
+        out->len = (size_t)bytes;
+    return st;
+}
+
+static dtp_status write_all(dtpi_files *files, const char *path, const void *data, size_t bytes,
+                            bool no_sync, dtp_error *err)
+{
+    DTPI_AUTO(file) dtpi_file *file = NULL;
+
+    dtp_status st = files->ops->create(files, path, bytes, &file, err);
+    if (st < 0)
+        return st;
+    st = files->ops->write(file, 0, data, bytes, err);
+    if (st >= 0 && !no_sync)
+        st = files->ops->sync(file, err);
+    if (st >= 0)
+        st = files->ops->close_file(DTPI_TAKE(file), err);
+    if (st < 0)
+        files->ops->remove(files, path, NULL);
+    return st;
+}
+
+dtp_status dtpi_files_publish_all(dtpi_files *files, const char *dir, const char *temp,
+                                  const char *path, const void *data, size_t bytes, bool no_sync,
+                                  dtp_error *err)
+{
+    dtp_status st = write_all(files, temp, data, bytes, no_sync, err);
+
+    if (st < 0)
+        return st;
+    st = files->ops->publish(files, temp, path, false, err);
+    if (st < 0) {
+        files->ops->remove(files, temp, NULL);
+        return st;
+    }
+    return no_sync ? DTP_OK : files->ops->sync_dir(files, dir, err);
+}
