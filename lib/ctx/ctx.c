@@ -48,6 +48,31 @@ const dtpi_log *dtpi_ctx_log(const dtp_ctx *ctx)
     return &ctx->log;
 }
 
+void *dtpi_ctx_slot(const dtp_ctx *ctx, dtpi_slot slot)
+{
+    return ctx->slots[slot].value;
+}
+
+void dtpi_ctx_set_slot(dtp_ctx *ctx, dtpi_slot slot, void *value,
+                       void (*close)(dtp_ctx *ctx, void *value))
+{
+    assert(value && !ctx->slots[slot].value);
+    ctx->slots[slot].value = value;
+    ctx->slots[slot].close = close;
+    ctx->slot_order[ctx->n_slots++] = slot;
+}
+
+static void close_slots(dtp_ctx *ctx)
+{
+    while (ctx->n_slots > 0) {
+        const dtpi_slot slot = ctx->slot_order[--ctx->n_slots];
+        void *value = ctx->slots[slot].value;
+
+        ctx->slots[slot].value = NULL;
+        ctx->slots[slot].close(ctx, value);
+    }
+}
+
 int dtp_ctx_fd(const dtp_ctx *ctx)
 {
     return ctx->epoll_fd;
@@ -123,6 +148,7 @@ void dtp_ctx_close(dtp_ctx *ctx)
     if (!ctx)
         return;
     dtpi_pool_close(ctx);
+    close_slots(ctx);
     dtpi_loop_close(ctx);
     dtpi_lock_close(ctx);
     dtpi_text_free(&ctx->a, ctx->module_dir);

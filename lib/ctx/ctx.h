@@ -19,6 +19,21 @@ const dtpi_log *dtpi_ctx_log(const dtp_ctx *ctx);
 
 #define DTPI_LOG(ctx, level, topic, ...) dtpi_logf(dtpi_ctx_log(ctx), (level), (topic), __VA_ARGS__)
 
+/*
+ * What a higher floor keeps once per context. `close` is called by dtp_ctx_close, the last set first,
+ * when nothing runs any more (in a forked child too: free memory, leave the rest alone).
+ */
+typedef enum dtpi_slot {
+    DTPI_SLOT_GPU,
+    DTPI_SLOT_NET,
+    DTPI_SLOT_END
+} dtpi_slot;
+
+/* NULL until it is set. */
+void *dtpi_ctx_slot(const dtp_ctx *ctx, dtpi_slot slot);
+void dtpi_ctx_set_slot(dtp_ctx *ctx, dtpi_slot slot, void *value,
+                       void (*close)(dtp_ctx *ctx, void *value));
+
 /* ---- entering (lock.c) ---- */
 
 /*

@@ -31,6 +31,12 @@ struct dtp_ctx {
     void *interrupted_user;
     int64_t interrupt_asked_ns;
     char *module_dir;
+    struct {
+        void *value;
+        void (*close)(dtp_ctx *ctx, void *value);
+    } slots[DTPI_SLOT_END];
+    dtpi_slot slot_order[DTPI_SLOT_END];
+    uint32_t n_slots;
 
     /* lock.c */
     _Atomic uint32_t lock;      /* 0 free, 1 held, 2 held and wanted */
