@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sharded checkpoints: save with N ranks, load with M; any rank asks for any box of any tensor.
+
+Tensors are a dict from names to arrays (numpy, torch, anything with a buffer). Where a rank has
+only a part of a tensor, the value is a Shard, or a list of them. Nothing is copied on the way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Union
+
+from dtp._buffer import NUMPY_NAMES, Buffer, borrow, dtype_name
+from dtp._check import NotFoundError, check, new_error
+from dtp._context import Context, Handle, context_of, keep, open_handle
+from dtp._ffi import Options, callback, encode, ffi, lib, text
+from dtp.group import Group
+
+Dir = Union[str, "os.PathLike[str]"]
+CODECS = {"none": lib.DTP_CODEC_NONE, "zstd": lib.DTP_CODEC_ZSTD}
+
+
+class Shard(NamedTuple):
+    """A part of a tensor: `array` is its box that begins at `offset` in a tensor of `shape`."""
+
+    array: Any
+    shape: Sequence[int]
+    offset: Sequence[int]
+
+
+class Box(NamedTuple):
+    """A part of a stored tensor to load: `extent` elements from `offset` in each dimension."""
+
+    offset: Sequence[int]
+    extent: Sequence[int]
+
+
+class TensorInfo(NamedTuple):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+Tensors = Mapping[str, Any]
+
+
+class _Request:
+    """An array of dtp_ckpt_tensor, with all that it points to."""
+
+    def __init__(self) -> None:
+        self._tensors: list[dict[str, Any]] = []
+        self._kept: list[Any] = []
+
+    def add(
+        self,
+        name: str,
+        buffer: Buffer,
+        shape: Sequence[int] | None = None,
+        offset: Sequence[int] | None = None,
+    ) -> None:
+        """The tensor `name`, whole, or its box of the buffer's shape at `offset` of `shape`."""
+        shape = buffer.shape if shape is None else tuple(shape)
+        offset = (0,) * len(shape) if offset is None else tuple(offset)
+        if not len(shape) == len(offset) == len(buffer.shape):
+            raise ValueError(
+                f"tensor {name}: an array of {len(buffer.shape)} dimensions at offset "
+                f"{list(offset)} of shape {list(shape)}"
+            )
+        if len(shape) > lib.DTP_CKPT_MAX_DIMS:
+            raise ValueError(f"tensor {name}: more than {lib.DTP_CKPT_MAX_DIMS} dimensions")
+        self._kept.append(buffer)
+        self._tensors.append(
+            {
+                "size": ffi.sizeof("dtp_ckpt_tensor"),
+                "name": self._keep(ffi.new("char[]", encode(name, "a tensor's name"))),
+                "dtype": buffer.dtype,
+                "n_dims": len(shape),
+                "shape": self._numbers(shape),
+                "offset": self._numbers(offset),
+                "extent": self._numbers(buffer.shape),
+                "data": buffer.ptr,
+            }
+        )
+
+    def add_all(self, tensors: Tensors, writable: bool) -> None:
+        for name, value in tensors.items():
+            for shard in value if isinstance(value, list) else [value]:
+                if isinstance(shard, Shard):
+                    buffer = borrow(shard.array, f"tensor {name}", writable)
+                    self.add(name, buffer, shard.shape, shard.offset)
+                else:
+                    self.add(name, borrow(shard, f"tensor {name}", writable))
+
+    def array(self) -> tuple[Any, int]:
+        return ffi.new("dtp_ckpt_tensor[]", self._tensors), len(self._tensors)
+
+    def _numbers(self, values: Sequence[int]) -> Any:
+        return self._keep(ffi.new("int64_t[]", [int(v) for v in values] or [0]))
+
+    def _keep(self, cdata: Any) -> Any:
+        self._kept.append(cdata)
+        return cdata
+
+
+def save(
+    dir: Dir,
+    step: int,
+    tensors: Tensors,
+    group: Group | None = None,
+    *,
+    codec: str = "none",
+    meta: Mapping[str, Any] | None = None,
+    keep_last: int = 0,
+    sync: bool = True,
+    chunk_bytes: int = 0,
+    timeout_ms: int | None = None,
+    ctx: Context | None = None,
+) -> None:
+    """Saves the tensors of all ranks of `group` (None: this process alone) as step `step` and
+    returns when that is durable. `meta` is kept in the manifest as JSON; rank 0's counts."""
+    if codec not in CODECS:
+        raise ValueError(f"codec {codec!r} is none of {', '.join(CODECS)}")
+    request = _Request()
+    request.add_all(tensors, writable=False)
+    opts = Options("dtp_ckpt_save_opts")
+    o = opts.ptr
+    o.codec, o.keep_last, o.no_sync = CODECS[codec], keep_last, not sync
+    o.chunk_bytes, o.timeout_ms = chunk_bytes, timeout_ms or 0
+    opts.set_text("meta_json", None if meta is None else json.dumps(meta))
+    array, n = request.array()
+    group_ptr = ffi.NULL if group is None else group.ptr
+    with context_of(ctx if group is None else group.ctx) as context:
+        err = new_error()
+        context.check(
+            lib.dtp_ckpt_save(
+                context.ptr, group_ptr, encode(os.fspath(dir), "dir"), step, array, n, o, err
+            ),
+            err,
+        )
+
+
+def latest(dir: Dir, ctx: Context | None = None) -> int | None:
+    """The newest complete step under `dir`; None where there is none, or no such folder."""
+    with context_of(ctx) as context:
+        try:
+            return _latest(context, encode(os.fspath(dir), "dir"))
+        except NotFoundError:
+            return None
+
+
+def _latest(ctx: Context, path: bytes) -> int:
+    out, err = ffi.new("uint64_t *"), new_error()
+    ctx.check(lib.dtp_ckpt_latest(ctx.ptr, path, out, err), err)
+    return int(out[0])
+
+
+class Ckpt(Handle):
+    """A step opened for reading."""
+
+    def __enter__(self) -> Ckpt:
+        return self
+
+    def _info(self) -> Any:
+        out, err = Options("dtp_ckpt_info"), new_error()
+        check(lib.dtp_ckpt_get_info(self.ptr, out.ptr, err), err)
+        return out.ptr
+
+    @property
+    def step(self) -> int:
+        return int(self._info().step)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that saved it."""
+        return int(self._info().world_size)
+
+    @property
+    def bytes(self) -> int:
+        """Of tensor data, before the codec."""
+        return int(self._info().bytes)
+
+    @property
+    def stored_bytes(self) -> int:
+        return int(self._info().stored_bytes)
+
+    @property
+    def meta(self) -> Any:
+        """What was given as `meta`."""
+        return json.loads(text(self._info().meta_json) or "{}")
+
+    def __len__(self) -> int:
+        return int(self._info().n_tensors)
+
+    def __iter__(self) -> Iterator[TensorInfo]:
+        return (self._at(i)[1] for i in range(len(self)))
+
+    def __contains__(self, name: str) -> bool:
+        try:
+            self._find(name)
+        except NotFoundError:
+            return False
+        return True
+
+    def __getitem__(self, name: str) -> TensorInfo:
+        return self._find(name)[1]
+
+    def _find(self, name: str) -> tuple[int, TensorInfo]:
+        out, err = ffi.new("uint32_t *"), new_error()
+        check(lib.dtp_ckpt_find(self.ptr, encode(name, "a tensor's name"), out, err), err)
+        return self._at(out[0])
+
+    def _at(self, i: int) -> tuple[int, TensorInfo]:
+        out, err = Options("dtp_ckpt_tensor"), new_error()
+        check(lib.dtp_ckpt_get_tensor(self.ptr, i, out.ptr, err), err)
+        t = out.ptr
+        shape = tuple(t.shape[d] for d in range(t.n_dims))
+        return t.dtype, TensorInfo(text(t.name) or "", dtype_name(t.dtype), shape)
+
+    def read_into(self, tensors: Tensors) -> None:
+        """Fills arrays and tensors of the caller: whole ones, or Shards."""
+        request = _Request()
+        request.add_all(tensors, writable=True)
+        self._read(request)
+
+    def read(self, boxes: Mapping[str, Box | None] | None = None) -> dict[str, Any]:
+        """Reads into new numpy arrays: the boxes given (None: the whole tensor), or everything."""
+        wanted = dict.fromkeys(t.name for t in self) if boxes is None else boxes
+        request, arrays = _Request(), {}
+        for name, box in wanted.items():
+            dtype, info = self._find(name)
+            array = _new_array(dtype, info, info.shape if box is None else box.extent)
+            arrays[name] = array
+            request.add(name, borrow(array), info.shape, None if box is None else box.offset)
+        self._read(request)
+        return arrays
+
+    def _read(self, request: _Request) -> None:
+        array, n = request.array()
+        err = new_error()
+        self._ctx.check(lib.dtp_ckpt_read(self.ptr, array, n, err), err)
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Reads and checks every byte; `progress(done, total)` is told on the way."""
+        err, fn, user = new_error(), ffi.NULL, ffi.NULL
+        if progress is not None:
+            user = ffi.new_handle(_Progress(progress))
+            fn = lib.dtp_python_progress
+        status = lib.dtp_ckpt_verify(self.ptr, fn, user, err)
+        if progress is not None and (kept := ffi.from_handle(user).kept) is not None:
+            raise kept
+        self._ctx.check(status, err)
+
+
+class _Progress:
+    def __init__(self, fn: Callable[[int, int], None]) -> None:
+        self.fn = fn
+        self.kept: BaseException | None = None
+
+
+@callback("dtp_python_progress", keep)
+def _progress(user: Any, done: int, total: int) -> None:
+    progress = ffi.from_handle(user)
+    if progress.kept is None:
+        progress.fn(done, total)
+
+
+def _new_array(dtype: int, info: TensorInfo, shape: Sequence[int]) -> Any:
+    import numpy
+
+    name = NUMPY_NAMES.get(dtype)
+    if name is None:
+        raise TypeError(f"tensor {info.name}: numpy has no {info.dtype}; give a tensor as `into`")
+    return numpy.empty(tuple(shape), name)
+
+
+def open(dir: Dir, step: int | None = None, ctx: Context | None = None) -> Ckpt:
+    """Opens a step (None: the newest complete one) for reading."""
+
+    def make(context: Context, owns: bool) -> Ckpt:
+        path, out, err = encode(os.fspath(dir), "dir"), ffi.new("dtp_ckpt **"), new_error()
+        wanted = _latest(context, path) if step is None else step
+        status = lib.dtp_ckpt_open(context.ptr, path, wanted, out, err)
+        return Ckpt(
+            context.opened(status, err, out, lib.dtp_ckpt_close), context, owns, lib.dtp_ckpt_close
+        )
+
+    return open_handle(ctx, make)
+
+
+def load(
+    dir: Dir,
+    step: int | None = None,
+    *,
+    into: Tensors | None = None,
+    boxes: Mapping[str, Box | None] | None = None,
+    ctx: Context | None = None,
+) -> dict[str, Any]:
+    """Loads a step (None: the newest complete one). With `into` it fills those arrays and tensors
+    and returns them; else new numpy arrays of the `boxes`, or of everything."""
+    if into is not None and boxes is not None:
+        raise ValueError("either `into` or `boxes`: a Shard in `into` says where it lies")
+    with open(dir, step, ctx) as ckpt:
+        if into is None:
+            return ckpt.read(boxes)
+        ckpt.read_into(into)
+        return dict(into)
