@@ -13,6 +13,9 @@ import source
 
 CODE = ["include", "lib", "tools", "bench", "tests", "bindings", "docs/examples"]
 NAME = re.compile(r"(?<![\w./-])(dtpi?_[a-z0-9_]*[a-z0-9_])(\*|<)?")
+# What cgo reads from comments: exported functions and the C text above import "C".
+CGO = re.compile(r'^//export \w+|/\*(?:(?!\*/).)*\*/\s*import "C"|(?:^//[^\n]*\n)+import "C"', re.M | re.S)
+FENCE = re.compile(r"^```.*?^```|`[^`\n]*`", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -20,7 +23,10 @@ def known_names(root):
     """Every name in code, and the prefixes that macros complete (dtpi_module_##ident)."""
     names, prefixes = set(), set()
     for path in source.find(root, CODE + ["meson.build"], (".c", ".h", ".py", ".go", ".in", "meson.build")):
-        if path.endswith((".c", ".h", ".go", ".in")):
+        if path.endswith(".go"):
+            text = source.read(root, path)
+            text = source.without_comments(text) + "".join(CGO.findall(text))
+        elif path.endswith((".c", ".h", ".in")):
             text = source.without_comments(source.read(root, path))
         elif path.startswith("tools/check/"):
             continue
@@ -46,6 +52,7 @@ def ghosts_in(path, text, names, prefixes):
 
 def dead_links(root, path, text):
     problems = []
+    text = FENCE.sub(lambda m: source.blank(m[0]), text)
     for m in LINK.finditer(text):
         if not os.path.exists(os.path.join(root, os.path.dirname(path), m[1])):
             problems.append(f"{path}:{source.line_of(text, m.start())}: link to {m[1]}, which is not there")

@@ -138,6 +138,14 @@ class Ghosts(Tree):
         self.write("lib/base/a.c", 'const char *s = "/* dtpi_gone";\n')
         self.found(ghosts.check, 0)
 
+    def test_names_that_cgo_reads_from_comments_exist(self):
+        self.write("bindings/go/a.go", '/*\nint dtp_go_a(void);\n*/\nimport "C"\n\n//export dtp_go_b\n// dtp_go_b calls dtp_go_a\n')
+        self.found(ghosts.check, 0)
+
+    def test_code_in_a_document_is_no_link(self):
+        self.write("docs/a.md", "`f[T](ctx)` and\n```go\ng[T](ctx, x)\n```\n")
+        self.found(ghosts.check, 0)
+
     def test_ghost_and_dead_link_in_a_document_are_found(self):
         self.write("docs/a.md", "`dtp_gone_open()` [x](gone.md) [y](a.md)\n")
         self.found(ghosts.check, 2, "docs/a.md:1")
