@@ -79,7 +79,8 @@ typedef struct dtp_topo_obj {
     const char *name;           /* "mlx5_0", "nvme0n1", "GPU0"; NULL unknown */
     const char *pci;            /* "0000:3b:00.0"; NULL where it is not on PCI */
     const char *model;          /* NULL unknown */
-    int64_t numa;               /* OS index of the nearest NUMA node with processors */
+    int64_t numa;               /* OS index of the nearest NUMA node with processors; of a memory
+                                   node without processors of its own, that of another node */
     int64_t mem_bytes;          /* of a NUMA node or GPU */
     int64_t cache_bytes;
     int64_t link_mbps;          /* PCI link now, megabits per second */
@@ -89,6 +90,9 @@ typedef struct dtp_topo_obj {
     const char *link_layer;     /* NIC: "InfiniBand", "Ethernet"; NULL unknown */
     const char *gid;            /* NIC: first usable GID; NULL where there is none */
     const char *cpus;           /* nearest processors as a list, "0-15,32-47"; NULL unknown */
+    const char *netdev;         /* NIC: network interface of an RDMA device, "ib0"; NULL unknown */
+    int32_t usable;             /* RDMA device: 1 can be opened, 2 is listed only; 0 unknown */
+    int32_t reserved;
 } dtp_topo_obj;
 
 /* Objects in the topology. Threads: any. Since 0.1. */

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* registry.c - the sources of topology, in the order in which they are asked. */
+#include "topo/topo.h"
+
+const dtpi_topo_source dtpi_topo_sources[] = {
+    { .module = "topo-hwloc", .serves = DTPI_TOPO_CPUS | DTPI_TOPO_LIVE | DTPI_TOPO_XML },
+    { .ops = &dtpi_topo_sysfs_ops, .serves = DTPI_TOPO_CPUS | DTPI_TOPO_LIVE | DTPI_TOPO_FSROOT },
+};
+
+const size_t dtpi_topo_n_sources = DTPI_ARRAY_LEN(dtpi_topo_sources);
