@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* manifest.c - the table itself: look-ups, the writer, and what the numbers must satisfy together. */
+#include "ckpt/manifest.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/sum.h"
+#include "base/text.h"
+#include "ckpt/base64.h"
+#include "ckpt/box.h"
+#include "ckpt/json.h"
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are stored as they lie in memory");
+
+dtp_status dtpi_manifest_init(dtpi_manifest *m, const dtp_allocator *a, dtp_error *err)
+{
+    static const uint64_t nothing = 0;
+
+    *m = (dtpi_manifest){ .a = a };
+    m->meta = dtpi_buf_init(a);
+    m->file_buf = dtpi_buf_init(a);
+    m->tensor_buf = dtpi_buf_init(a);
+    m->box_buf = dtpi_buf_init(a);
+    m->dims = dtpi_buf_init(a);
+    m->sums = dtpi_buf_init(a);
+    m->sizes = dtpi_buf_init(a);
+    m->text = dtpi_buf_init(a);
+    /* So that index 0 of an empty array can be pointed at. */
+    dtpi_buf_append(&m->dims, &nothing, sizeof(int64_t));
+    dtpi_buf_append(&m->sums, &nothing, sizeof(uint64_t));
+    dtpi_buf_append(&m->sizes, &nothing, sizeof(uint32_t));
+    return m->dims.failed || m->sums.failed || m->sizes.failed ? dtpi_fail_nomem(err, 0) : DTP_OK;
+}
+
+void dtpi_manifest_free(dtpi_manifest *m)
+{
+    dtpi_buf_free(&m->meta);
+    dtpi_buf_free(&m->file_buf);
+    dtpi_buf_free(&m->tensor_buf);
+    dtpi_buf_free(&m->box_buf);
+    dtpi_buf_free(&m->dims);
+    dtpi_buf_free(&m->sums);
+    dtpi_buf_free(&m->sizes);
+    dtpi_buf_free(&m->text);
+}
+
+uint64_t dtpi_mf_box_bytes(const dtpi_manifest *m, const dtpi_mf_tensor *t, const dtpi_mf_box *b)
+{
+    uint64_t count = 0;
+
+    dtpi_box_count(t->n_dims, dtpi_mf_dims(m, b->dims_at) + t->n_dims, &count);
+    return count * dtp_dtype_bytes(t->dtype);
+}
+
+uint32_t dtpi_mf_chunk_bytes(const dtpi_manifest *m, uint64_t bytes, uint64_t i)
+{
+    return (uint32_t)DTPI_MIN(bytes - i * m->chunk_bytes, (uint64_t)m->chunk_bytes);
+}
+
+uint32_t dtpi_mf_stored_bytes(const dtpi_manifest *m, const dtpi_mf_box *b, uint64_t bytes, uint64_t i)
+{
+    if (b->sizes_at == DTPI_NO_SIZES)
+        return dtpi_mf_chunk_bytes(m, bytes, i);
+    return *DTPI_MF_GET(uint32_t, m->sizes, b->sizes_at + i);
+}
+
+bool dtpi_mf_find(const dtpi_manifest *m, const char *name, uint32_t *i_out)
+{
+    size_t low = 0, high = dtpi_mf_n_tensors(m);
+
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        const int c = strcmp(dtpi_mf_text(m, dtpi_mf_tensor_at(m, mid)->name_at), name);
+        if (c == 0) {
+            *i_out = (uint32_t)mid;
+            return true;
+        }
+        if (c < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return false;
+}
+
+/* ---- writing ---- */
+
+static void put_dims(dtpi_buf *out, const char *key, uint32_t n, const int64_t *dims)
+{
+    dtpi_buf_printf(out, "\"%s\":[", key);
+    for (uint32_t i = 0; i < n; i++)
+        dtpi_buf_printf(out, "%s%" PRId64, i ? "," : "", dims[i]);
+    dtpi_buf_append(out, "]", 1);
+}
+
+static void put_file(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_file *f)
+{
+    dtpi_buf_printf(out, "{\"name\":\"%s\",\"rank\":%d,\"bytes\":%" PRIu64 ",\"header_bytes\":%" PRIu64
+                    ",\"header_sum\":\"%016" PRIx64 "\",\"digest\":\"%016" PRIx64 "\"}",
+                    dtpi_mf_text(m, f->name_at), f->rank, f->bytes, f->header_bytes, f->header_sum,
+                    f->digest);
+}
+
+static void put_box(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_tensor *t,
+                    const dtpi_mf_box *b)
+{
+    const int64_t *dims = dtpi_mf_dims(m, b->dims_at);
+    const char *key = dtpi_mf_text(m, b->key_at);
+
+    dtpi_buf_printf(out, "{\"file\":%u,", b->file);
+    if (strcmp(key, dtpi_mf_text(m, t->name_at)) != 0) {
+        dtpi_buf_printf(out, "\"key\":");
+        dtpi_json_put(out, key, strlen(key));
+        dtpi_buf_append(out, ",", 1);
+    }
+    put_dims(out, "offset", t->n_dims, dims);
+    dtpi_buf_append(out, ",", 1);
+    put_dims(out, "extent", t->n_dims, dims + t->n_dims);
+    dtpi_buf_printf(out, ",\"bytes\":[%" PRIu64 ",%" PRIu64 "],\"sums\":\"", b->begin, b->end);
+    dtpi_base64_put(out, DTPI_MF_GET(uint64_t, m->sums, b->sums_at), b->n_chunks * 8);
+    if (b->sizes_at != DTPI_NO_SIZES) {
+        dtpi_buf_printf(out, "\",\"sizes\":\"");
+        dtpi_base64_put(out, DTPI_MF_GET(uint32_t, m->sizes, b->sizes_at), b->n_chunks * 4);
+    }
+    dtpi_buf_printf(out, "\"}");
+}
+
+static void put_tensor(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_tensor *t)
+{
+    dtpi_buf_printf(out, "{\"name\":");
+    dtpi_json_put(out, dtpi_mf_text(m, t->name_at), t->name_bytes);
+    dtpi_buf_printf(out, ",\"dtype\":\"%s\",", dtp_dtype_name(t->dtype));
+    put_dims(out, "shape", t->n_dims, dtpi_mf_dims(m, t->dims_at));
+    dtpi_buf_printf(out, ",\"boxes\":[");
+    for (uint32_t i = 0; i < t->n_boxes; i++) {
+        if (i)
+            dtpi_buf_append(out, ",", 1);
+        put_box(out, m, t, dtpi_mf_box_at(m, t->first_box + i));
+    }
+    dtpi_buf_printf(out, "]}");
+}
+
+dtp_status dtpi_manifest_write(const dtpi_manifest *m, dtpi_buf *out, dtp_error *err)
+{
+    dtpi_buf_printf(out, "{\"format\":\"dtp-ckpt\",\"version\":%d,\n\"step\":%" PRIu64
+                    ",\"world_size\":%u,\"attempt\":%u,\"generation\":%u,\"id\":\"%016" PRIx64
+                    "\",\n\"codec\":\"%s\",\"chunk_bytes\":%u,\n\"meta\":",
+                    DTPI_MANIFEST_VERSION, m->step, m->world_size, m->attempt, m->generation, m->id,
+                    m->codec, m->chunk_bytes);
+    dtpi_buf_append(out, m->meta.data, m->meta.len);
+    dtpi_buf_printf(out, ",\n\"files\":[\n");
+    for (size_t i = 0; i < dtpi_mf_n_files(m); i++) {
+        dtpi_buf_append(out, ",\n", i ? 2 : 0);
+        put_file(out, m, dtpi_mf_file_at(m, i));
+    }
+    dtpi_buf_printf(out, "],\n\"tensors\":[\n");
+    for (size_t i = 0; i < dtpi_mf_n_tensors(m); i++) {
+        dtpi_buf_append(out, ",\n", i ? 2 : 0);
+        put_tensor(out, m, dtpi_mf_tensor_at(m, i));
+    }
+    dtpi_buf_printf(out, "]");
+    if (out->failed)
+        return dtpi_fail_nomem(err, out->len);
+    dtpi_buf_printf(out, ",\"checksum\":\"%016" PRIx64 "\"}\n", dtpi_sum64(out->data, out->len));
+    return out->failed ? dtpi_fail_nomem(err, out->len) : DTP_OK;
+}
+
+/* ---- checking ---- */
+
+static dtp_status bad(dtp_error *err, dtp_status st, const char *path, const char *name,
+                      const char *what)
+{
+    return dtpi_fail(err, st, "%s: %s%.100s: %s", path, *name ? "tensor " : "", name, what);
+}
+
+/* Sums, sizes and bytes of one box. */
+static dtp_status check_chunks(const dtpi_manifest *m, const dtpi_mf_tensor *t,
+                               const dtpi_mf_box *b, const char *path, dtp_error *err)
+{
+    const char *name = dtpi_mf_text(m, t->name_at);
+    const uint64_t bytes = dtpi_mf_box_bytes(m, t, b);
+    uint64_t stored = bytes;
+
+    if (b->n_chunks != bytes / m->chunk_bytes + (bytes % m->chunk_bytes != 0))
+        return bad(err, DTP_ERR_FORMAT, path, name, "its sums are not one per chunk");
+    if (b->sizes_at != DTPI_NO_SIZES) {
+        stored = 0;
+        for (uint64_t i = 0; i < b->n_chunks; i++) {
+            const uint32_t n = dtpi_mf_stored_bytes(m, b, bytes, i);
+            if (n == 0 || n > dtpi_mf_chunk_bytes(m, bytes, i))
+                return bad(err, DTP_ERR_FORMAT, path, name, "a chunk's size is impossible");
+            stored += n;
+        }
+    }
+    if (b->file >= dtpi_mf_n_files(m))
+        return bad(err, DTP_ERR_FORMAT, path, name, "a box lies in a file that is not listed");
+    const dtpi_mf_file *f = dtpi_mf_file_at(m, b->file);
+    if (b->end < b->begin || b->end - b->begin != stored || b->end > f->bytes - f->header_bytes)
+        return bad(err, DTP_ERR_FORMAT, path, name, "a box's bytes do not fit its file");
+    return DTP_OK;
+}
+
+typedef struct tensor_boxes {
+    const dtpi_manifest *m;
+    const dtpi_mf_tensor *t;
+} tensor_boxes;
+
+static const int64_t *get_box(void *user, size_t i)
+{
+    const tensor_boxes *u = user;
+
+    return dtpi_mf_dims(u->m, dtpi_mf_box_at(u->m, u->t->first_box + i)->dims_at);
+}
+
+static dtp_status check_coverage(const dtpi_manifest *m, const dtpi_mf_tensor *t, const char *path,
+                                 dtp_error *err)
+{
+    int64_t point[DTP_CKPT_MAX_DIMS];
+    tensor_boxes u = { m, t };
+    uint32_t count = 1;
+    char text[100];
+
+    const dtp_status st = dtpi_box_tiling(m->a, t->n_dims, dtpi_mf_dims(m, t->dims_at), t->n_boxes,
+                                          get_box, &u, point, &count, err);
+    if (st < 0 || count == 1)
+        return st;
+    dtpi_dims_text(t->n_dims, point, text, sizeof(text));
+    return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.80s: element %s is in %u boxes", path,
+                     dtpi_mf_text(m, t->name_at), text, count);
+}
+
+static dtp_status check_tensor(const dtpi_manifest *m, const dtpi_mf_tensor *t, const char *path,
+                               dtp_error *err)
+{
+    const char *name = dtpi_mf_text(m, t->name_at);
+    const int64_t *shape = dtpi_mf_dims(m, t->dims_at);
+    uint64_t count = 0;
+
+    if (!dtpi_box_count(t->n_dims, shape, &count) ||
+        count > (uint64_t)INT64_MAX / dtp_dtype_bytes(t->dtype))
+        return bad(err, DTP_ERR_FORMAT, path, name, "its shape is too large");
+    for (uint32_t i = 0; i < t->n_boxes; i++) {
+        const dtpi_mf_box *b = dtpi_mf_box_at(m, t->first_box + i);
+        const int64_t *dims = dtpi_mf_dims(m, b->dims_at);
+        uint64_t n = 0;
+        if (!dtpi_box_inside(t->n_dims, dims, dims + t->n_dims, shape))
+            return bad(err, DTP_ERR_FORMAT, path, name, "a box lies outside its shape");
+        if (!dtpi_box_count(t->n_dims, dims + t->n_dims, &n) || (n == 0 && count > 0))
+            return bad(err, DTP_ERR_FORMAT, path, name, "a box is empty");
+        const dtp_status st = check_chunks(m, t, b, path, err);
+        if (st < 0)
+            return st;
+    }
+    if (count == 0)
+        return t->n_boxes == 1 ? DTP_OK : bad(err, DTP_ERR_FORMAT, path, name, "an empty tensor has one box");
+    return check_coverage(m, t, path, err);
+}
+
+static int by_name(const void *x, const void *y, void *user)
+{
+    const dtpi_mf_tensor *a = x, *b = y;
+
+    return strcmp(dtpi_mf_text(user, a->name_at), dtpi_mf_text(user, b->name_at));
+}
+
+static int by_file(const void *x, const void *y, void *user)
+{
+    const dtpi_mf_box *a = dtpi_mf_box_at(user, *(const uint64_t *)x);
+    const dtpi_mf_box *b = dtpi_mf_box_at(user, *(const uint64_t *)y);
+
+    if (a->file != b->file)
+        return a->file < b->file ? -1 : 1;
+    if (a->begin != b->begin)
+        return a->begin < b->begin ? -1 : 1;
+    return a->end < b->end ? -1 : a->end > b->end;
+}
+
+/* Boxes follow each other in each file without gap or overlap, from its header to its end. */
+static dtp_status check_tiling(dtpi_manifest *m, const uint64_t *order, const char *path,
+                               dtp_error *err)
+{
+    const size_t n = dtpi_mf_n_boxes(m);
+    size_t i = 0;
+
+    for (size_t f = 0; f < dtpi_mf_n_files(m); f++) {
+        const dtpi_mf_file *file = dtpi_mf_file_at(m, f);
+        uint64_t at = 0;
+        for (; i < n && dtpi_mf_box_at(m, order[i])->file == f; i++) {
+            if (dtpi_mf_box_at(m, order[i])->begin != at)
+                return dtpi_fail(err, DTP_ERR_FORMAT, "%s: boxes of %s leave a gap or overlap at byte %" PRIu64,
+                                 path, dtpi_mf_text(m, file->name_at), at);
+            at = dtpi_mf_box_at(m, order[i])->end;
+        }
+        if (at != file->bytes - file->header_bytes)
+            return dtpi_fail(err, DTP_ERR_FORMAT, "%s: boxes of %s end at byte %" PRIu64 " of %" PRIu64,
+                             path, dtpi_mf_text(m, file->name_at), at, file->bytes - file->header_bytes);
+    }
+    return DTP_OK;
+}
+
+static dtp_status check_files(dtpi_manifest *m, const char *path, dtp_error *err)
+{
+    const size_t n = dtpi_mf_n_boxes(m);
+
+    for (size_t f = 0; f < dtpi_mf_n_files(m); f++) {
+        const dtpi_mf_file *file = dtpi_mf_file_at(m, f);
+        if (!dtpi_name_ok(dtpi_mf_text(m, file->name_at), 255))
+            return bad(err, DTP_ERR_FORMAT, path, "", "a file's name is not a plain name");
+        if (file->header_bytes < 8 || file->header_bytes > file->bytes || file->bytes > INT64_MAX)
+            return bad(err, DTP_ERR_FORMAT, path, "", "a file's bytes are impossible");
+    }
+    uint64_t *order = dtpi_alloc_array(m->a, n, sizeof(*order));
+    if (!order)
+        return dtpi_fail_nomem(err, n * sizeof(*order));
+    for (size_t i = 0; i < n; i++)
+        order[i] = i;
+    if (n > 1)
+        qsort_r(order, n, sizeof(*order), by_file, m);
+    const dtp_status st = check_tiling(m, order, path, err);
+    dtpi_free(m->a, order, n * sizeof(*order));
+    return st;
+}
+
+dtp_status dtpi_manifest_check(dtpi_manifest *m, const char *path, dtp_error *err)
+{
+    const size_t n = dtpi_mf_n_tensors(m);
+    dtp_status st;
+
+    if (m->chunk_bytes < DTPI_CHUNK_MIN || m->chunk_bytes > DTPI_CHUNK_MAX ||
+        m->chunk_bytes % DTPI_CHUNK_MIN)
+        return bad(err, DTP_ERR_FORMAT, path, "", "chunk_bytes is impossible");
+    for (size_t f = 0; f < dtpi_mf_n_files(m); f++)
+        if (dtpi_mf_file_at(m, f)->header_bytes > dtpi_mf_file_at(m, f)->bytes)
+            return bad(err, DTP_ERR_FORMAT, path, "", "a file's bytes are impossible");
+    if (n > 1)
+        qsort_r(m->tensor_buf.data, n, sizeof(dtpi_mf_tensor), by_name, m);
+    for (size_t i = 1; i < n; i++)
+        if (by_name(dtpi_mf_tensor_at(m, i - 1), dtpi_mf_tensor_at(m, i), m) == 0)
+            return bad(err, DTP_ERR_FORMAT, path, dtpi_mf_text(m, dtpi_mf_tensor_at(m, i)->name_at),
+                       "it is there twice");
+    for (size_t i = 0; i < n; i++) {
+        st = check_tensor(m, dtpi_mf_tensor_at(m, i), path, err);
+        if (st < 0)
+            return st;
+    }
+    return check_files(m, path, err);
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * manifest.h - what a complete step holds: files, tensors, boxes, checksums. Pure; docs/formats/ckpt.md.
+ *
+ * One struct for writer and reader; flat arrays, addressed by index, texts and numbers in pools.
+ */
+#ifndef DTPI_CKPT_MANIFEST_H
+#define DTPI_CKPT_MANIFEST_H
+
+#include <dtp/ckpt.h>
+
+#include "base/buf.h"
+
+enum {
+    DTPI_MANIFEST_VERSION = 1,
+    DTPI_CHUNK_MIN = 4096,
+    DTPI_CHUNK_MAX = 1 << 30,
+    DTPI_CHUNK_DEFAULT = 1 << 20
+};
+#define DTPI_MANIFEST_MAX (4ull << 30)
+#define DTPI_NO_SIZES UINT64_MAX
+
+typedef struct dtpi_mf_file {
+    uint32_t name_at;           /* in `text` */
+    int32_t rank;
+    uint64_t bytes, header_bytes, header_sum, digest;
+} dtpi_mf_file;
+
+typedef struct dtpi_mf_tensor {
+    uint32_t name_at, name_bytes;
+    uint8_t dtype, n_dims;
+    uint64_t dims_at;           /* its shape in `dims` */
+    uint64_t first_box;
+    uint32_t n_boxes;
+} dtpi_mf_tensor;
+
+typedef struct dtpi_mf_box {
+    uint32_t file;
+    uint32_t key_at;            /* its name in the file, in `text` */
+    uint64_t dims_at;           /* offset, then extent, in `dims` */
+    uint64_t begin, end;        /* of its stored bytes behind the file's header */
+    uint64_t sums_at;           /* a sum per chunk, in `sums` */
+    uint64_t sizes_at;          /* stored bytes of each chunk, in `sizes`; DTPI_NO_SIZES: as plain */
+    uint64_t n_chunks;
+} dtpi_mf_box;
+
+typedef struct dtpi_manifest {
+    const dtp_allocator *a;
+    uint64_t step, id;
+    uint32_t world_size, attempt, generation, chunk_bytes;
+    char codec[16];
+    dtpi_buf meta;              /* the caller's JSON object, terminated */
+    dtpi_buf file_buf, tensor_buf, box_buf;
+    dtpi_buf dims;              /* int64_t */
+    dtpi_buf sums;              /* uint64_t */
+    dtpi_buf sizes;             /* uint32_t */
+    dtpi_buf text;
+} dtpi_manifest;
+
+/* Errors: NOMEM. Free it, also after a failure. */
+dtp_status dtpi_manifest_init(dtpi_manifest *m, const dtp_allocator *a, dtp_error *err);
+void dtpi_manifest_free(dtpi_manifest *m);
+
+#define DTPI_MF_GET(type, buf, i) ((const type *)(const void *)(buf).data + (i))
+static inline size_t dtpi_mf_n_files(const dtpi_manifest *m)
+{
+    return m->file_buf.len / sizeof(dtpi_mf_file);
+}
+static inline size_t dtpi_mf_n_tensors(const dtpi_manifest *m)
+{
+    return m->tensor_buf.len / sizeof(dtpi_mf_tensor);
+}
+static inline size_t dtpi_mf_n_boxes(const dtpi_manifest *m)
+{
+    return m->box_buf.len / sizeof(dtpi_mf_box);
+}
+static inline const dtpi_mf_file *dtpi_mf_file_at(const dtpi_manifest *m, size_t i)
+{
+    return DTPI_MF_GET(dtpi_mf_file, m->file_buf, i);
+}
+static inline const dtpi_mf_tensor *dtpi_mf_tensor_at(const dtpi_manifest *m, size_t i)
+{
+    return DTPI_MF_GET(dtpi_mf_tensor, m->tensor_buf, i);
+}
+static inline const dtpi_mf_box *dtpi_mf_box_at(const dtpi_manifest *m, size_t i)
+{
+    return DTPI_MF_GET(dtpi_mf_box, m->box_buf, i);
+}
+static inline const int64_t *dtpi_mf_dims(const dtpi_manifest *m, uint64_t at)
+{
+    return DTPI_MF_GET(int64_t, m->dims, at);
+}
+static inline const char *dtpi_mf_text(const dtpi_manifest *m, uint32_t at)
+{
+    return (const char *)m->text.data + at;
+}
+static inline uint64_t dtpi_mf_sum(const dtpi_manifest *m, const dtpi_mf_box *b, uint64_t chunk)
+{
+    return *DTPI_MF_GET(uint64_t, m->sums, b->sums_at + chunk);
+}
+/* Plain bytes of a box; valid after the manifest was checked. */
+uint64_t dtpi_mf_box_bytes(const dtpi_manifest *m, const dtpi_mf_tensor *t, const dtpi_mf_box *b);
+/* Plain bytes of chunk `i` of `bytes`. */
+uint32_t dtpi_mf_chunk_bytes(const dtpi_manifest *m, uint64_t bytes, uint64_t i);
+/* Stored bytes of chunk `i` of a box with `bytes` plain bytes. */
+uint32_t dtpi_mf_stored_bytes(const dtpi_manifest *m, const dtpi_mf_box *b, uint64_t bytes,
+                              uint64_t i);
+
+/* Index of a tensor; false when it is not there. */
+bool dtpi_mf_find(const dtpi_manifest *m, const char *name, uint32_t *i_out);
+
+/* The text with its checksum, into `out`. Errors: NOMEM. */
+dtp_status dtpi_manifest_write(const dtpi_manifest *m, dtpi_buf *out, dtp_error *err);
+
+/*
+ * Reads and checks everything that can be checked without the files: checksum, fields, boxes inside
+ * tensors, coverage, sums and sizes, the tiling of each file. `path` is for messages.
+ * Errors: TRUNCATED, CORRUPT, FORMAT, VERSION, NOMEM.
+ */
+dtp_status dtpi_manifest_read(const dtp_allocator *a, const char *text, size_t bytes,
+                              const char *path, dtpi_manifest *m_out, dtp_error *err);
+
+/* The second half of reading: what the numbers must satisfy together. */
+dtp_status dtpi_manifest_check(dtpi_manifest *m, const char *path, dtp_error *err);
+
+/* A caller's metadata is one JSON object. Errors: FORMAT. */
+dtp_status dtpi_manifest_check_meta(const char *json, dtp_error *err);
+
+/* ,"checksum":"0123456789abcdef"}\n: the last bytes of every manifest; the sum is of all before them. */
+enum { DTPI_MANIFEST_TAIL = 32 };
+
+#endif /* DTPI_CKPT_MANIFEST_H */

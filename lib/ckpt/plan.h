@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan.h - from what all ranks declare to which rank writes which box. Pure and deterministic: every
+ * rank computes the same plan, or the same refusal, from the same declarations.
+ */
+#ifndef DTPI_CKPT_PLAN_H
+#define DTPI_CKPT_PLAN_H
+
+#include <dtp/ckpt.h>
+
+#include "base/buf.h"
+
+/* A box that a rank has. Its numbers lie in the plan's `dims`: shape, offset, extent. */
+typedef struct dtpi_plan_box {
+    const char *name;           /* lent by the caller of add, terminated */
+    uint32_t dims_at;
+    int32_t rank;
+    uint32_t index;             /* in the rank's list */
+    uint8_t dtype;
+    uint8_t n_dims;
+} dtpi_plan_box;
+
+/* A tensor: its boxes are boxes[first .. first + n). */
+typedef struct dtpi_plan_tensor {
+    size_t first, n;
+} dtpi_plan_tensor;
+
+typedef struct dtpi_plan {
+    const dtp_allocator *a;
+    dtpi_buf box_buf, tensor_buf, dim_buf;
+    dtpi_plan_box *boxes;       /* after finish: by name, then place; each written once */
+    dtpi_plan_tensor *tensors;
+    const int64_t *dims;
+    size_t n_boxes, n_tensors;
+} dtpi_plan;
+
+void dtpi_plan_init(dtpi_plan *plan, const dtp_allocator *a);
+void dtpi_plan_free(dtpi_plan *plan);
+
+/* A tensor by itself: name, dtype, dimensions, box. Errors: INVAL, RANGE (names tensor and box). */
+dtp_status dtpi_plan_check(const dtp_ckpt_tensor *t, dtp_error *err);
+
+/* Adds what rank `rank` declares. `name` stays the caller's. Errors: NOMEM. */
+dtp_status dtpi_plan_add(dtpi_plan *plan, int32_t rank, uint32_t index, const char *name,
+                         dtp_dtype dtype, uint32_t n_dims, const int64_t *shape,
+                         const int64_t *offset, const int64_t *extent, dtp_error *err);
+
+/*
+ * Sorts, drops replicas (the lowest rank writes) and empty boxes, and proves coverage. Errors: INVAL
+ * (ranks disagree about dtype or shape; a box twice by one rank), CORRUPT (hole or overlap), NOMEM.
+ */
+dtp_status dtpi_plan_finish(dtpi_plan *plan, dtp_error *err);
+
+static inline const int64_t *dtpi_plan_shape(const dtpi_plan *p, const dtpi_plan_box *b)
+{
+    return p->dims + b->dims_at;
+}
+static inline const int64_t *dtpi_plan_offset(const dtpi_plan *p, const dtpi_plan_box *b)
+{
+    return p->dims + b->dims_at + b->n_dims;
+}
+static inline const int64_t *dtpi_plan_extent(const dtpi_plan *p, const dtpi_plan_box *b)
+{
+    return p->dims + b->dims_at + 2 * b->n_dims;
+}
+
+/* ---- the file of one rank ---- */
+
+typedef struct dtpi_piece {
+    size_t box;                 /* in plan.boxes */
+    uint32_t key_at, key_bytes; /* its name in the file, in `keys` */
+    uint64_t bytes;             /* plain */
+} dtpi_piece;
+
+typedef struct dtpi_layout {
+    dtpi_buf piece_buf, keys;
+    size_t n;
+    uint64_t bytes;
+} dtpi_layout;
+
+/* Which boxes rank `rank` writes, in the order of its file: wide types first, then by key. */
+dtp_status dtpi_layout_make(const dtpi_plan *plan, int32_t rank, dtpi_layout *out, dtp_error *err);
+void dtpi_layout_free(dtpi_layout *l);
+static inline const dtpi_piece *dtpi_layout_get(const dtpi_layout *l, size_t i)
+{
+    return (const dtpi_piece *)(const void *)l->piece_buf.data + i;
+}
+static inline const char *dtpi_layout_key(const dtpi_layout *l, const dtpi_piece *p)
+{
+    return (const char *)l->keys.data + p->key_at;
+}
+
+#endif /* DTPI_CKPT_PLAN_H */
