@@ -45,7 +45,7 @@ typedef struct dtp_ckpt_save_opts {
     const char *meta_json;      /* the caller's own JSON object, kept in the manifest; rank 0's counts */
     uint32_t keep_last;         /* remove older complete steps beyond this many; 0: keep all */
     uint32_t no_sync;           /* 1: skip fsync (tests and scratch only) */
-    uint32_t chunk_bytes;       /* checksum granularity; 0: 1 MiB */
+    uint32_t chunk_bytes;       /* checksum granularity, a multiple of 4096; 0: 1 MiB */
     int32_t timeout_ms;         /* 0: the group's default, without a group for ever */
 } dtp_ckpt_save_opts;
 
@@ -53,10 +53,12 @@ typedef struct dtp_ckpt_save_opts {
 
 /*
  * Saves the boxes of all ranks as step `step` under `dir`; returns when it is durable. Collective;
- * `group` NULL: this process alone. A step that exists completely is refused; nothing that was valid
- * before is touched until the new manifest is durable.
- * Errors: INVAL, RANGE (box outside its tensor), EXISTS (step), NOSPC, IO, PERM, CORRUPT (boxes do not
- * cover a tensor or overlap), PEER, TIMEOUT, NOMEM. The text names rank, file and tensor.
+ * `group` NULL: this process alone. A step that exists completely is refused, a damaged one is
+ * replaced; nothing that was valid before is touched until the new manifest is durable. Empty boxes
+ * are welcome.
+ * Errors: INVAL (also: ranks disagree about a tensor), RANGE (box outside its tensor), EXISTS (step),
+ * BUSY (another save writes to `dir`), NOSPC, IO, PERM, CORRUPT (boxes do not cover a tensor or
+ * overlap), LIMIT, PEER, TIMEOUT, NOMEM. The same on all ranks; the text names rank, file and tensor.
  * Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
@@ -69,6 +71,13 @@ DTP_API dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir
  */
 DTP_API dtp_status dtp_ckpt_latest(dtp_ctx *ctx, const char *dir, uint64_t *step_out,
                                    dtp_error *err);
+
+/*
+ * Numbers of all step folders under `dir`, ascending, complete or not: writes at most `capacity` and
+ * says in `*n_out` how many there are. Errors: NOT_FOUND (dir), IO. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_list(dtp_ctx *ctx, const char *dir, uint64_t *steps_out, size_t capacity,
+                                 size_t *n_out, dtp_error *err);
 
 /*
  * Opens a step for reading. Errors: NOT_FOUND, FORMAT, TRUNCATED, CORRUPT (manifest checksum), VERSION,

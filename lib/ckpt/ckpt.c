@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt.c - the public calls: they read options, enter the context, and hand over to save and load. */
+#include <dtp/ckpt.h>
+
+#include <inttypes.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "ckpt/link.h"
+#include "ckpt/load.h"
+#include "ckpt/plan.h"
+#include "ckpt/save.h"
+#include "ckpt/steps.h"
+#include "ctx/ctx.h"
+
+struct dtp_ckpt {
+    dtp_ctx *ctx;
+    dtpi_files *files;
+    dtpi_load *load;
+};
+
+/* A number unlike any other save's. */
+static uint64_t fresh_id(dtp_ctx *ctx)
+{
+    uint64_t id = 0;
+
+    if (getrandom(&id, sizeof(id), GRND_NONBLOCK) == (ssize_t)sizeof(id))
+        return id;
+    return (uint64_t)dtp_ctx_now_ns(ctx) * 0x9e3779b97f4a7c15ull ^ (uint64_t)getpid();
+}
+
+/* The callers' structs, of whatever size, as ours. Free `*out` with dtpi_free. */
+static dtp_status read_tensors(const dtp_allocator *a, const dtp_ckpt_tensor *user, size_t n,
+                               dtp_ckpt_tensor **out, dtp_error *err)
+{
+    dtp_ckpt_tensor *own = dtpi_alloc_array(a, n + 1, sizeof(*own));
+    const char *at = (const char *)user;
+
+    if (!own)
+        return dtpi_fail_nomem(err, n * sizeof(*own));
+    for (size_t i = 0; i < n; i++) {
+        const dtp_status st = DTPI_OPTS_READ(&own[i], at, err);
+        if (st < 0) {
+            dtpi_free(a, own, (n + 1) * sizeof(*own));
+            return st;
+        }
+        /* An array's stride is its first element's size. */
+        at += user->size;
+    }
+    *out = own;
+    return DTP_OK;
+}
+
+static dtp_status save_entered(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
+                               const dtp_ckpt_tensor *tensors, size_t n, const dtp_ckpt_save_opts *opts,
+                               dtp_error *err)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(ctx);
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+    dtp_ckpt_tensor *own = NULL;
+    dtpi_group_link link;
+
+    if (group)
+        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "this build has no groups");
+    dtp_status st = dtpi_files_open(a, "posix", &files, err);
+    if (st >= 0)
+        st = read_tensors(a, tensors, n, &own, err);
+    if (st < 0)
+        return st;
+    dtpi_link_alone(&link.base);
+    const dtpi_save_in in = {
+        .a = a,
+        .log = dtpi_ctx_log(ctx),
+        .files = files,
+        .link = &link.base,
+        .dir = dir,
+        .step = step,
+        .tensors = own,
+        .n_tensors = n,
+        .opts = opts,
+        .id = fresh_id(ctx),
+    };
+    st = dtpi_save(&in, err);
+    dtpi_free(a, own, (n + 1) * sizeof(*own));
+    return st;
+}
+
+dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
+                         const dtp_ckpt_tensor *tensors, size_t n_tensors,
+                         const dtp_ckpt_save_opts *user, dtp_error *err)
+{
+    dtp_ckpt_save_opts opts;
+
+    dtp_status st = DTPI_OPTS_READ(&opts, user, err);
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    if (!dir || !*dir || (n_tensors && !tensors) || n_tensors > UINT32_MAX)
+        return dtpi_noun(err, "ckpt", dtpi_fail(err, DTP_ERR_INVAL, "no folder or no tensors given"));
+    st = dtpi_ctx_enter(ctx, err);
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    st = save_entered(ctx, group, dir, step, tensors, n_tensors, &opts, err);
+    dtpi_ctx_leave(ctx);
+    return dtpi_noun(err, "ckpt", st);
+}
+
+dtp_status dtp_ckpt_latest(dtp_ctx *ctx, const char *dir, uint64_t *step_out, dtp_error *err)
+{
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+
+    dtp_status st = dtpi_ctx_enter(ctx, err);
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    st = dtpi_files_open(dtpi_ctx_alloc(ctx), "posix", &files, err);
+    if (st >= 0)
+        st = dtpi_steps_latest(files, dtpi_ctx_log(ctx), dir, step_out, err);
+    dtpi_ctx_leave(ctx);
+    return dtpi_noun(err, "ckpt", st);
+}
+
+dtp_status dtp_ckpt_list(dtp_ctx *ctx, const char *dir, uint64_t *steps_out, size_t capacity,
+                         size_t *n_out, dtp_error *err)
+{
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(dtpi_ctx_alloc(ctx));
+
+    dtp_status st = dtpi_ctx_enter(ctx, err);
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    st = dtpi_files_open(dtpi_ctx_alloc(ctx), "posix", &files, err);
+    if (st >= 0)
+        st = dtpi_steps_list(files, dir, &list, err);
+    if (st >= 0) {
+        *n_out = list.len / sizeof(uint64_t);
+        if (list.len)
+            memcpy(steps_out, list.data, DTPI_MIN(capacity, *n_out) * sizeof(uint64_t));
+    }
+    dtpi_ctx_leave(ctx);
+    return dtpi_noun(err, "ckpt", st);
+}
+
+static dtp_status open_entered(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
+                               dtp_error *err)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(ctx);
+    dtp_ckpt *c = dtpi_alloc(a, sizeof(*c));
+
+    if (!c)
+        return dtpi_fail_nomem(err, sizeof(*c));
+    c->ctx = ctx;
+    dtp_status st = dtpi_files_open(a, "posix", &c->files, err);
+    if (st >= 0)
+        st = dtpi_load_open(a, c->files, dir, step, &c->load, err);
+    if (st < 0) {
+        dtp_ckpt_close(c);
+        return st;
+    }
+    *ckpt_out = c;
+    return DTP_OK;
+}
+
+dtp_status dtp_ckpt_open(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
+                         dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_enter(ctx, err);
+
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    st = open_entered(ctx, dir, step, ckpt_out, err);
+    dtpi_ctx_leave(ctx);
+    return dtpi_noun(err, "ckpt", st);
+}
+
+void dtp_ckpt_close(dtp_ckpt *c)
+{
+    if (!c)
+        return;
+    dtpi_load_close(c->load);
+    dtpi_files_close(c->files);
+    dtpi_free(dtpi_ctx_alloc(c->ctx), c, sizeof(*c));
+}
+
+static uint64_t all_bytes(const dtpi_manifest *m)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < dtpi_mf_n_tensors(m); i++) {
+        const dtpi_mf_tensor *t = dtpi_mf_tensor_at(m, i);
+        for (uint32_t k = 0; k < t->n_boxes; k++)
+            bytes += dtpi_mf_box_bytes(m, t, dtpi_mf_box_at(m, t->first_box + k));
+    }
+    return bytes;
+}
+
+dtp_status dtp_ckpt_get_info(const dtp_ckpt *c, dtp_ckpt_info *info_out, dtp_error *err)
+{
+    const dtpi_manifest *m = &c->load->m;
+    dtp_ckpt_info info = {
+        .size = sizeof(info),
+        .step = m->step,
+        .world_size = m->world_size,
+        .n_tensors = (uint32_t)dtpi_mf_n_tensors(m),
+        .n_shards = (uint32_t)dtpi_mf_n_files(m),
+        .bytes = all_bytes(m),
+        .meta_json = (const char *)m->meta.data,
+    };
+
+    for (size_t i = 0; i < dtpi_mf_n_files(m); i++)
+        info.stored_bytes += dtpi_mf_file_at(m, i)->bytes;
+    return dtpi_noun(err, "ckpt", DTPI_RESULT_WRITE(info_out, &info, err));
+}
+
+dtp_status dtp_ckpt_get_tensor(const dtp_ckpt *c, uint32_t i, dtp_ckpt_tensor *tensor_out, dtp_error *err)
+{
+    const dtpi_manifest *m = &c->load->m;
+
+    if (i >= dtpi_mf_n_tensors(m))
+        return dtpi_noun(err, "ckpt", dtpi_fail(err, DTP_ERR_RANGE, "tensor %u of %zu", i, dtpi_mf_n_tensors(m)));
+    const dtpi_mf_tensor *t = dtpi_mf_tensor_at(m, i);
+    const dtp_ckpt_tensor out = {
+        .size = sizeof(out),
+        .name = dtpi_mf_text(m, t->name_at),
+        .dtype = t->dtype,
+        .n_dims = t->n_dims,
+        .shape = dtpi_mf_dims(m, t->dims_at),
+    };
+    return dtpi_noun(err, "ckpt", DTPI_RESULT_WRITE(tensor_out, &out, err));
+}
+
+dtp_status dtp_ckpt_find(const dtp_ckpt *c, const char *name, uint32_t *i_out, dtp_error *err)
+{
+    if (dtpi_mf_find(&c->load->m, name, i_out))
+        return DTP_OK;
+    return dtpi_noun(err, "ckpt", dtpi_fail(err, DTP_ERR_NOT_FOUND, "tensor %s is not in step %" PRIu64, name,
+                                            c->load->m.step));
+}
+
+dtp_status dtp_ckpt_read(dtp_ckpt *c, const dtp_ckpt_tensor *tensors, size_t n_tensors, dtp_error *err)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(c->ctx);
+    dtp_ckpt_tensor *own = NULL;
+
+    dtp_status st = dtpi_ctx_enter(c->ctx, err);
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    st = read_tensors(a, tensors, n_tensors, &own, err);
+    if (st >= 0) {
+        for (size_t i = 0; i < n_tensors && st >= 0; i++)
+            st = dtpi_load_read(c->load, &own[i], err);
+        dtpi_free(a, own, (n_tensors + 1) * sizeof(*own));
+    }
+    dtpi_ctx_leave(c->ctx);
+    return dtpi_noun(err, "ckpt", st);
+}
+
+dtp_status dtp_ckpt_verify(dtp_ckpt *c, void (*progress)(void *user, uint64_t done, uint64_t total),
+                           void *user, dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_enter(c->ctx, err);
+
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    st = dtpi_load_verify(c->load, progress, user, err);
+    dtpi_ctx_leave(c->ctx);
+    return dtpi_noun(err, "ckpt", st);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * link.h - how the ranks of a save talk: one operation, an allgather of bytes. A group behind it in
+ * production, a barrier between threads in tests, nothing at all for one rank.
+ */
+#ifndef DTPI_CKPT_LINK_H
+#define DTPI_CKPT_LINK_H
+
+#include <dtp/group.h>
+
+#include "base/buf.h"
+
+typedef struct dtpi_link dtpi_link;
+
+struct dtpi_link {
+    int32_t rank, size;
+    uint32_t attempt, generation;
+    size_t max_bytes;           /* of all ranks together, in one call of gather */
+    /*
+     * Every rank calls it in the same order. Appends the concatenation in rank order to `out` and
+     * writes `size` lengths. A failure means that the ranks cannot talk any more.
+     */
+    dtp_status (*gather)(dtpi_link *link, const void *data, size_t bytes, dtpi_buf *out,
+                         size_t *sizes_out, dtp_error *err);
+};
+
+/* A link of one rank. */
+void dtpi_link_alone(dtpi_link *link);
+
+/* Pieces in rank order. */
+typedef struct dtpi_pieces {
+    dtpi_buf data;
+    size_t *at;                 /* size + 1 numbers */
+    int32_t size;
+} dtpi_pieces;
+
+/*
+ * Gathers any number of bytes, in as many rounds as the link's bound asks for. All ranks do the same
+ * number of rounds whatever happens to one of them. Errors: the link's, NOMEM (only this rank's).
+ */
+dtp_status dtpi_link_exchange(const dtp_allocator *a, dtpi_link *link, const void *data, size_t bytes,
+                              dtpi_pieces *out, dtp_error *err);
+void dtpi_pieces_free(const dtp_allocator *a, dtpi_pieces *p);
+
+/* Over a group, on the lane of checkpoints; `timeout_ms` 0: the group's default. */
+typedef struct dtpi_group_link {
+    dtpi_link base;
+    dtp_group *group;
+    int32_t timeout_ms;
+} dtpi_group_link;
+void dtpi_link_group(dtpi_group_link *link, dtp_group *group, int32_t timeout_ms);
+
+#endif /* DTPI_CKPT_LINK_H */

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load.h - an open checkpoint: reads boxes, verifies everything. */
+#ifndef DTPI_CKPT_LOAD_H
+#define DTPI_CKPT_LOAD_H
+
+#include "codec/codec.h"
+#include "ckpt/manifest.h"
+#include "files/files.h"
+
+typedef struct dtpi_load {
+    const dtp_allocator *a;
+    dtpi_files *files;          /* lent */
+    char step_dir[DTPI_PATH_MAX];
+    dtpi_manifest m;
+    dtpi_file **open;           /* a slot per file of the manifest */
+    dtpi_codec codec;
+    uint8_t *plain, *stored;    /* a chunk each */
+} dtpi_load;
+
+/* Errors: as dtpi_step_read, UNSUPPORTED (codec), NOMEM. */
+dtp_status dtpi_load_open(const dtp_allocator *a, dtpi_files *files, const char *dir, uint64_t step,
+                          dtpi_load **load_out, dtp_error *err);
+void dtpi_load_close(dtpi_load *l);
+DTPI_DEFINE_AUTO(load, dtpi_load, dtpi_load_close);
+
+/* As dtp_ckpt_read, for one tensor of the library's own size. */
+dtp_status dtpi_load_read(dtpi_load *l, const dtp_ckpt_tensor *t, dtp_error *err);
+
+/* As dtp_ckpt_verify. */
+dtp_status dtpi_load_verify(dtpi_load *l, void (*progress)(void *user, uint64_t done, uint64_t total),
+                            void *user, dtp_error *err);
+
+/* The file of index `i`, opened once; its size is checked. */
+dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_error *err);
+
+/*
+ * Reads the stored bytes of a chunk into `stored` and compares them with their sum; `stored_at` is where
+ * they begin in the box.
+ */
+dtp_status dtpi_load_stored(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b, uint64_t chunk,
+                            uint64_t stored_at, size_t bytes, void *stored, dtp_error *err);
+
+#endif /* DTPI_CKPT_LOAD_H */

@@ -1,0 +1,578 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * save.c - the protocol of a save:
+ *
+ *   rank 0 makes the step's folder and takes the lock -> all declare their boxes -> each computes the
+ *   same plan -> each writes its shard under a name of this save, syncs and renames it -> all
+ *   acknowledge -> rank 0 publishes the manifest -> all hear the verdict.
+ *
+ * There are three exchanges whatever happens, so that no rank waits for one that gave up: a rank that
+ * failed says so in the next exchange, and the failure of the lowest rank becomes everybody's.
+ */
+#include "ckpt/save.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "ckpt/manifest.h"
+#include "ckpt/msg.h"
+#include "ckpt/plan.h"
+#include "ckpt/shard.h"
+#include "ckpt/steps.h"
+
+static const char *const codec_names[] = { [DTP_CODEC_NONE] = "none", [DTP_CODEC_ZSTD] = "zstd" };
+
+typedef struct save {
+    const dtpi_save_in *in;
+    dtp_error failure;          /* of this rank; status 0: none */
+    dtp_error agreed;           /* of all; status 0: none */
+    dtpi_declare declare;       /* of rank 0, after the first exchange */
+    dtpi_file *lock;            /* rank 0's */
+    dtpi_pieces declared, acks;
+    dtpi_buf names;
+    dtpi_plan plan;
+    dtpi_written written;
+    uint32_t chunk_bytes;
+    bool prepared;              /* rank 0 holds the step's folder */
+    bool made_shard;
+    bool root_failed;           /* rank 0 said so */
+    bool abandoned;             /* known by all before rank 0 could publish */
+    char step_dir[DTPI_PATH_MAX], shard[DTPI_PATH_MAX];
+} save;
+
+static bool is_well(const save *s)
+{
+    return s->failure.status >= 0 && s->agreed.status >= 0;
+}
+
+static void note(save *s, dtp_status st, const dtp_error *err)
+{
+    if (st >= 0 || s->failure.status < 0)
+        return;
+    s->failure = *err;
+    s->failure.status = st;
+}
+
+/* ---- before the first exchange ---- */
+
+static dtp_status check_opts(const save *s, dtp_error *err)
+{
+    const dtp_ckpt_save_opts *o = s->in->opts;
+
+    if ((unsigned)o->codec >= DTPI_ARRAY_LEN(codec_names))
+        return dtpi_fail(err, DTP_ERR_INVAL, "unknown codec %d", (int)o->codec);
+    if (s->chunk_bytes < DTPI_CHUNK_MIN || s->chunk_bytes > DTPI_CHUNK_MAX ||
+        s->chunk_bytes % DTPI_CHUNK_MIN)
+        return dtpi_fail(err, DTP_ERR_INVAL, "chunk_bytes %u is not a multiple of %d up to %d",
+                         s->chunk_bytes, DTPI_CHUNK_MIN, DTPI_CHUNK_MAX);
+    return o->meta_json ? dtpi_manifest_check_meta(o->meta_json, err) : DTP_OK;
+}
+
+static dtp_status check_tensors(const save *s, dtp_error *err)
+{
+    for (size_t i = 0; i < s->in->n_tensors; i++) {
+        const dtp_ckpt_tensor *t = &s->in->tensors[i];
+        const dtp_status st = dtpi_plan_check(t, err);
+        if (st < 0)
+            return st;
+        const int64_t *extent = t->extent ? t->extent : t->shape;
+        bool empty = false;
+        for (uint32_t d = 0; d < t->n_dims; d++)
+            empty |= extent[d] == 0;
+        if (!t->data && !empty)
+            return dtpi_fail(err, DTP_ERR_INVAL, "tensor %s has no data", t->name);
+    }
+    return DTP_OK;
+}
+
+/* What an earlier save left of this step; a complete step is refused. */
+static dtp_status clear_step(save *s, dtp_error *err)
+{
+    dtpi_files *files = s->in->files;
+    dtp_error why = { 0 };
+
+    const dtp_status st = dtpi_step_check(files, s->in->dir, s->in->step, &why);
+    if (st >= 0)
+        return dtpi_fail(err, DTP_ERR_EXISTS, "step %" PRIu64 " is already complete in %s", s->in->step,
+                         s->in->dir);
+    if (!dtpi_step_is_damaged(st)) {
+        if (err)
+            *err = why;
+        return st;
+    }
+    if (st != DTP_ERR_NOT_FOUND)
+        dtpi_logf(s->in->log, DTP_LOG_WARN, "ckpt", "damaged step is replaced: %s", why.text);
+    return dtpi_step_clean(files, s->step_dir, s->in->opts->no_sync, err);
+}
+
+/* Rank 0: folder, lock, no remains. */
+static dtp_status prepare(save *s, dtp_error *err)
+{
+    dtpi_files *files = s->in->files;
+    const bool no_sync = s->in->opts->no_sync;
+    char path[DTPI_PATH_MAX];
+
+    dtp_status st = dtpi_files_make_dirs(files, s->in->dir, no_sync, err);
+    if (st >= 0)
+        st = dtpi_path_join(path, s->in->dir, ".lock", err);
+    if (st >= 0 && files->ops->lock)
+        st = files->ops->lock(files, path, &s->lock, err);
+    if (st < 0)
+        return st;
+    s->prepared = true;
+    st = dtpi_files_make_dirs(files, s->step_dir, no_sync, err);
+    return st < 0 ? st : clear_step(s, err);
+}
+
+static void begin(save *s)
+{
+    const dtpi_save_in *in = s->in;
+    dtp_error err = { 0 };
+
+    s->chunk_bytes = in->opts->chunk_bytes ? in->opts->chunk_bytes : (uint32_t)DTPI_CHUNK_DEFAULT;
+    dtp_status st = dtpi_step_path(s->step_dir, in->dir, in->step, &err);
+    if (st >= 0)
+        st = check_opts(s, &err);
+    if (st >= 0)
+        st = check_tensors(s, &err);
+    if (st >= 0 && in->link->rank == 0)
+        st = prepare(s, &err);
+    note(s, st, &err);
+}
+
+/* ---- exchanges ---- */
+
+/* The lowest rank that failed speaks for all. */
+static void agree(save *s, int32_t rank, const dtp_error *failure)
+{
+    if (failure->status >= 0 || s->agreed.status < 0)
+        return;
+    s->agreed = *failure;
+    if (failure->rank >= 0)     /* names ranks already */
+        return;
+    if (s->in->link->size > 1) {
+        dtp_error prefixed;
+        dtpi_fail_rank(&prefixed, failure->status, rank, "rank %d: %s", rank, failure->text);
+        prefixed.sys_errno = failure->sys_errno;
+        s->agreed = prefixed;
+    }
+}
+
+/*
+ * Sends and gathers; heads are read, `out` keeps the pieces. A failure means that the ranks cannot talk,
+ * or (NOMEM) that this one cannot listen and says so next time.
+ */
+static dtp_status exchange(save *s, uint8_t kind, const dtpi_buf *msg, dtpi_pieces *out, dtp_error *err)
+{
+    dtp_status st = dtpi_link_exchange(s->in->a, s->in->link, msg->data, msg->len, out, err);
+
+    for (int32_t i = 0; st >= 0 && i < s->in->link->size; i++) {
+        dtpi_rd r = dtpi_rd_init(out->data.data + out->at[i], out->at[i + 1] - out->at[i]);
+        dtp_error failure;
+        st = dtpi_msg_open(&r, kind, i, &failure, err);
+        if (st >= 0)
+            agree(s, i, &failure);
+        s->root_failed |= st >= 0 && i == 0 && failure.status < 0;
+    }
+    return st;
+}
+
+/* What follows the head of a rank's message. */
+static dtpi_rd body(const dtpi_pieces *p, uint8_t kind, int32_t rank)
+{
+    dtpi_rd r = dtpi_rd_init(p->data.data + p->at[rank], p->at[rank + 1] - p->at[rank]);
+    dtp_error failure;
+
+    dtpi_msg_open(&r, kind, rank, &failure, NULL);
+    return r;
+}
+
+/* A message that could not be built says so. */
+static void seal(save *s, dtpi_buf *msg, uint8_t kind)
+{
+    dtp_error err = { 0 };
+
+    if (!msg->failed)
+        return;
+    note(s, dtpi_fail_nomem(&err, msg->len), &err);
+    dtpi_buf_free(msg);
+    *msg = dtpi_buf_init(s->in->a);
+    dtpi_msg_begin(msg, kind, &s->failure);
+}
+
+static dtp_status declare(save *s, dtp_error *err)
+{
+    const dtpi_save_in *in = s->in;
+    DTPI_AUTO_BUF dtpi_buf msg = dtpi_buf_init(in->a);
+    const char *meta = in->opts->meta_json ? in->opts->meta_json : "{}";
+    const bool first = in->link->rank == 0;
+    const dtpi_declare d = {
+        .step = in->step,
+        .chunk_bytes = s->chunk_bytes,
+        .codec = (uint8_t)in->opts->codec,
+        .id = first ? in->id : 0,
+        .meta = (const uint8_t *)meta,
+        .meta_bytes = first ? strlen(meta) : 0,
+    };
+
+    dtpi_msg_begin(&msg, DTPI_MSG_DECLARE, &s->failure);
+    if (is_well(s))
+        dtpi_msg_put_declare(&msg, &d, in->tensors, in->n_tensors);
+    seal(s, &msg, DTPI_MSG_DECLARE);
+    return exchange(s, DTPI_MSG_DECLARE, &msg, &s->declared, err);
+}
+
+/* ---- the plan ---- */
+
+static dtp_status compare(const save *s, const dtpi_declare *d, int32_t rank, dtp_error *err)
+{
+    const dtpi_declare *a = &s->declare;
+
+    if (d->step != a->step)
+        return dtpi_fail_rank(err, DTP_ERR_INVAL, rank, "rank 0 saves step %" PRIu64 ", rank %d step %" PRIu64,
+                              a->step, rank, d->step);
+    if (d->codec != a->codec || d->chunk_bytes != a->chunk_bytes)
+        return dtpi_fail_rank(err, DTP_ERR_INVAL, rank,
+                              "rank 0 saves with codec %u and chunks of %u bytes, rank %d with %u and %u",
+                              a->codec, a->chunk_bytes, rank, d->codec, d->chunk_bytes);
+    return DTP_OK;
+}
+
+static dtp_status make_plan(save *s, dtp_error *err)
+{
+    dtp_status st = DTP_OK;
+
+    /* Names are shorter than the messages that carry them. */
+    if (!dtpi_buf_reserve(&s->names, s->declared.data.len + 1))
+        return dtpi_fail_nomem(err, s->declared.data.len);
+    for (int32_t i = 0; i < s->in->link->size && st >= 0; i++) {
+        dtpi_rd r = body(&s->declared, DTPI_MSG_DECLARE, i);
+        dtpi_declare d;
+        st = dtpi_msg_get_declare(&r, i, &d, &s->plan, &s->names, err);
+        if (i == 0)
+            s->declare = d;
+        if (st >= 0)
+            st = compare(s, &d, i, err);
+    }
+    return st < 0 ? st : dtpi_plan_finish(&s->plan, err);
+}
+
+/* ---- the shard ---- */
+
+static void shard_name(const save *s, int32_t rank, char *name_out, size_t room)
+{
+    snprintf(name_out, room, "shard-%05d-of-%05d.%016" PRIx64 ".safetensors", rank, s->in->link->size,
+             s->declare.id);
+}
+
+static dtp_status write_shard(save *s, const dtpi_layout *layout, dtp_error *err)
+{
+    dtpi_files *files = s->in->files;
+    const bool no_sync = s->in->opts->no_sync;
+    char name[96], temp[DTPI_PATH_MAX + 8];
+
+    shard_name(s, s->in->link->rank, name, sizeof(name));
+    dtp_status st = dtpi_path_join(s->shard, s->step_dir, name, err);
+    if (st < 0)
+        return st;
+    snprintf(temp, sizeof(temp), "%s.tmp", s->shard);
+    const dtpi_shard_in in = {
+        .files = files,
+        .path = temp,
+        .plan = &s->plan,
+        .layout = layout,
+        .tensors = s->in->tensors,
+        .codec = codec_names[s->in->opts->codec],
+        .chunk_bytes = s->chunk_bytes,
+        .step = s->in->step,
+        .id = s->declare.id,
+        .rank = s->in->link->rank,
+        .world_size = s->in->link->size,
+        .no_sync = no_sync,
+    };
+    st = dtpi_shard_write(s->in->a, &in, &s->written, err);
+    if (st < 0)
+        return st;
+    st = files->ops->publish(files, temp, s->shard, false, err);
+    if (st < 0) {
+        files->ops->remove(files, temp, NULL);
+        return st;
+    }
+    s->made_shard = true;
+    return no_sync ? DTP_OK : files->ops->sync_dir(files, s->step_dir, err);
+}
+
+static void plan_and_write(save *s)
+{
+    dtpi_layout layout = { 0 };
+    dtp_error err = { 0 };
+
+    if (!is_well(s))
+        return;
+    dtp_status st = make_plan(s, &err);
+    if (st >= 0)
+        st = dtpi_layout_make(&s->plan, s->in->link->rank, &layout, &err);
+    if (st >= 0 && layout.n > 0)
+        st = write_shard(s, &layout, &err);
+    dtpi_layout_free(&layout);
+    note(s, st, &err);
+}
+
+static dtp_status acknowledge(save *s, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf msg = dtpi_buf_init(s->in->a);
+
+    dtpi_msg_begin(&msg, DTPI_MSG_ACK, &s->failure);
+    if (is_well(s))
+        dtpi_msg_put_written(&msg, &s->written);
+    seal(s, &msg, DTPI_MSG_ACK);
+    return exchange(s, DTPI_MSG_ACK, &msg, &s->acks, err);
+}
+
+/* ---- the manifest ---- */
+
+/* Where a box of the plan lies in the manifest: by index, filled rank by rank. */
+static dtp_status add_written(save *s, dtpi_manifest *m, dtpi_mf_box *boxes, int32_t rank,
+                              const dtpi_written *w, const dtpi_layout *layout, dtp_error *err)
+{
+    const bool coded = s->in->opts->codec != DTP_CODEC_NONE;
+    const uint64_t sums_at = m->sums.len / 8, sizes_at = m->sizes.len / 4;
+    uint64_t chunk = 0, begin_at = 0;
+    char name[96];
+
+    shard_name(s, rank, name, sizeof(name));
+    const dtpi_mf_file f = { (uint32_t)m->text.len, rank, w->bytes, w->header_bytes,
+                             w->sums.len ? *DTPI_MF_GET(uint64_t, w->sums, 0) : 0, w->digest };
+    const uint32_t file = (uint32_t)dtpi_mf_n_files(m);
+    dtpi_buf_append(&m->text, name, strlen(name) + 1);
+    dtpi_buf_append(&m->file_buf, &f, sizeof(f));
+    for (size_t i = 0; i < layout->n; i++) {
+        const dtpi_piece *p = dtpi_layout_get(layout, i);
+        const uint64_t end = *DTPI_MF_GET(uint64_t, w->ends, i);
+        dtpi_mf_box *b = &boxes[p->box];
+        b->file = file;
+        b->key_at = (uint32_t)m->text.len;
+        dtpi_buf_append(&m->text, dtpi_layout_key(layout, p), p->key_bytes + 1);
+        b->begin = begin_at;
+        b->end = end;
+        b->n_chunks = p->bytes / s->chunk_bytes + (p->bytes % s->chunk_bytes != 0);
+        b->sums_at = sums_at + chunk;
+        b->sizes_at = coded ? sizes_at + chunk : DTPI_NO_SIZES;
+        chunk += b->n_chunks;
+        begin_at = end;
+    }
+    if (w->sums.len / 8 != chunk + 1 || w->sizes.len / 4 != chunk)
+        return dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d acknowledged another plan", rank);
+    dtpi_buf_append(&m->sums, w->sums.data + 8, chunk * 8);
+    dtpi_buf_append(&m->sizes, w->sizes.data, chunk * 4);
+    return DTP_OK;
+}
+
+/* One rank's acknowledgement into the manifest. */
+static dtp_status add_rank(save *s, dtpi_manifest *m, dtpi_mf_box *boxes, int32_t rank, dtp_error *err)
+{
+    dtpi_rd r = body(&s->acks, DTPI_MSG_ACK, rank);
+    dtpi_layout layout = { 0 };
+    dtpi_written w;
+
+    dtpi_written_init(&w, s->in->a);
+    dtp_status st = dtpi_msg_get_written(&r, rank, &w, err);
+    if (st >= 0)
+        st = dtpi_layout_make(&s->plan, rank, &layout, err);
+    if (st >= 0 && w.ends.len / 8 != layout.n)
+        st = dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d acknowledged another plan", rank);
+    if (st >= 0 && layout.n > 0)
+        st = add_written(s, m, boxes, rank, &w, &layout, err);
+    dtpi_layout_free(&layout);
+    dtpi_written_free(&w);
+    return st;
+}
+
+/* Tensors and boxes of the plan, in its order. */
+static void add_tensors(save *s, dtpi_manifest *m, const dtpi_mf_box *boxes)
+{
+    const dtpi_plan *p = &s->plan;
+
+    for (size_t t = 0; t < p->n_tensors; t++) {
+        const dtpi_plan_box *first = &p->boxes[p->tensors[t].first];
+        const dtpi_mf_tensor tensor = {
+            .name_at = (uint32_t)m->text.len,
+            .name_bytes = (uint32_t)strlen(first->name),
+            .dtype = first->dtype,
+            .n_dims = first->n_dims,
+            .dims_at = m->dims.len / sizeof(int64_t),
+            .first_box = dtpi_mf_n_boxes(m),
+            .n_boxes = (uint32_t)p->tensors[t].n,
+        };
+        dtpi_buf_append(&m->text, first->name, tensor.name_bytes + 1);
+        dtpi_buf_append(&m->dims, dtpi_plan_shape(p, first), first->n_dims * sizeof(int64_t));
+        for (size_t i = 0; i < p->tensors[t].n; i++) {
+            dtpi_mf_box b = boxes[p->tensors[t].first + i];
+            b.dims_at = m->dims.len / sizeof(int64_t);
+            dtpi_buf_append(&m->dims, dtpi_plan_offset(p, &p->boxes[p->tensors[t].first + i]),
+                            2 * first->n_dims * sizeof(int64_t));
+            dtpi_buf_append(&m->box_buf, &b, sizeof(b));
+        }
+        dtpi_buf_append(&m->tensor_buf, &tensor, sizeof(tensor));
+    }
+}
+
+static dtp_status build_manifest(save *s, dtpi_manifest *m, dtp_error *err)
+{
+    const size_t n = s->plan.n_boxes;
+    dtp_status st = DTP_OK;
+
+    m->step = s->in->step;
+    m->id = s->declare.id;
+    m->world_size = (uint32_t)s->in->link->size;
+    m->attempt = s->in->link->attempt;
+    m->generation = s->in->link->generation;
+    m->chunk_bytes = s->chunk_bytes;
+    snprintf(m->codec, sizeof(m->codec), "%s", codec_names[s->in->opts->codec]);
+    dtpi_buf_append(&m->meta, s->declare.meta, s->declare.meta_bytes);
+    dtpi_mf_box *boxes = dtpi_alloc_array(s->in->a, n + 1, sizeof(*boxes));
+    if (!boxes)
+        return dtpi_fail_nomem(err, n * sizeof(*boxes));
+    for (int32_t i = 0; i < s->in->link->size && st >= 0; i++)
+        st = add_rank(s, m, boxes, i, err);
+    if (st >= 0)
+        add_tensors(s, m, boxes);
+    dtpi_free(s->in->a, boxes, (n + 1) * sizeof(*boxes));
+    if (st >= 0 && (m->text.failed || m->dims.failed || m->box_buf.failed || m->tensor_buf.failed ||
+                    m->file_buf.failed || m->sums.failed || m->sizes.failed || m->meta.failed))
+        return dtpi_fail_nomem(err, 0);
+    /* What we write is what we would accept. */
+    return st < 0 ? st : dtpi_manifest_check(m, DTPI_MANIFEST_NAME, err);
+}
+
+static dtp_status publish_text(save *s, const dtpi_buf *text, dtp_error *err)
+{
+    char temp[DTPI_PATH_MAX], path[DTPI_PATH_MAX], name[64];
+
+    snprintf(name, sizeof(name), "manifest.%016" PRIx64 ".tmp", s->declare.id);
+    dtp_status st = dtpi_path_join(temp, s->step_dir, name, err);
+    if (st >= 0)
+        st = dtpi_path_join(path, s->step_dir, DTPI_MANIFEST_NAME, err);
+    if (st < 0)
+        return st;
+    return dtpi_files_publish_all(s->in->files, s->step_dir, temp, path, text->data, text->len,
+                                  s->in->opts->no_sync, err);
+}
+
+/* Rank 0, when all are well: the step becomes complete. */
+static void publish(save *s)
+{
+    DTPI_AUTO_BUF dtpi_buf text = dtpi_buf_init(s->in->a);
+    dtp_error err = { 0 };
+    dtpi_manifest m;
+
+    if (s->in->link->rank != 0 || !is_well(s))
+        return;
+    dtp_status st = dtpi_manifest_init(&m, s->in->a, &err);
+    if (st >= 0)
+        st = build_manifest(s, &m, &err);
+    if (st >= 0)
+        st = dtpi_manifest_write(&m, &text, &err);
+    dtpi_manifest_free(&m);
+    if (st >= 0)
+        st = publish_text(s, &text, &err);
+    note(s, st, &err);
+}
+
+static dtp_status verdict(save *s, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf msg = dtpi_buf_init(s->in->a);
+    dtpi_pieces heard = { 0 };
+
+    dtpi_msg_begin(&msg, DTPI_MSG_VERDICT, &s->failure);
+    seal(s, &msg, DTPI_MSG_VERDICT);
+    const dtp_status st = exchange(s, DTPI_MSG_VERDICT, &msg, &heard, err);
+    dtpi_pieces_free(s->in->a, &heard);
+    return st;
+}
+
+/* ---- after the last exchange ---- */
+
+static bool is_published(save *s)
+{
+    char path[DTPI_PATH_MAX];
+    uint64_t bytes;
+
+    return dtpi_path_join(path, s->step_dir, DTPI_MANIFEST_NAME, NULL) < 0 ||
+           s->in->files->ops->size(s->in->files, path, &bytes, NULL) != DTP_ERR_NOT_FOUND;
+}
+
+/*
+ * A failed save leaves nothing behind, unless its manifest may have become durable all the same: the
+ * last sync failed, or the ranks lost each other after they had acknowledged. Then its files stay; the
+ * next save of this step, or retention, removes what no manifest names.
+ */
+static void tidy(save *s, bool failed)
+{
+    dtpi_files *files = s->in->files;
+    dtp_error err = { 0 };
+
+    const bool unwanted = failed && (s->abandoned || (s->root_failed && !is_published(s)));
+    if (unwanted && s->made_shard)
+        files->ops->remove(files, s->shard, NULL);
+    if (!s->prepared)
+        return;
+    if (unwanted && !is_published(s))
+        files->ops->remove_dir(files, s->step_dir, NULL);
+    if (!failed && s->in->opts->keep_last > 0 &&
+        dtpi_steps_retain(files, s->in->log, s->in->dir, s->in->opts->keep_last, s->in->step,
+                          s->in->opts->no_sync, &err) < 0)
+        dtpi_logf(s->in->log, DTP_LOG_WARN, "ckpt", "old steps stay: %s", err.text);
+}
+
+/* The ranks can still talk, though this one may not have understood. */
+static bool can_go_on(save *s, dtp_status st, const dtp_error *err)
+{
+    note(s, st, err);
+    return st >= 0 || st == DTP_ERR_NOMEM;
+}
+
+static dtp_status run(save *s, dtp_error *err)
+{
+    begin(s);
+    dtp_status st = declare(s, err);
+    if (!can_go_on(s, st, err))
+        return st;
+    plan_and_write(s);
+    st = acknowledge(s, err);
+    if (!can_go_on(s, st, err))
+        return st;
+    s->abandoned = s->agreed.status < 0;
+    publish(s);
+    st = verdict(s, err);
+    if (st < 0)
+        return st;
+    if (s->agreed.status < 0)
+        *err = s->agreed;
+    return s->agreed.status < 0 ? s->agreed.status : DTP_OK;
+}
+
+dtp_status dtpi_save(const dtpi_save_in *in, dtp_error *err)
+{
+    dtp_error own = { 0 };
+    save *s = dtpi_alloc(in->a, sizeof(*s));
+
+    if (!s)
+        return dtpi_fail_nomem(err, sizeof(*s));
+    s->in = in;
+    s->names = dtpi_buf_init(in->a);
+    dtpi_plan_init(&s->plan, in->a);
+    dtpi_written_init(&s->written, in->a);
+    const dtp_status st = run(s, &own);
+    tidy(s, st < 0);
+    dtpi_file_drop(s->lock);
+    dtpi_pieces_free(in->a, &s->declared);
+    dtpi_pieces_free(in->a, &s->acks);
+    dtpi_buf_free(&s->names);
+    dtpi_plan_free(&s->plan);
+    dtpi_written_free(&s->written);
+    dtpi_free(in->a, s, sizeof(*s));
+    if (st < 0 && err)
+        *err = own;
+    return st;
+}

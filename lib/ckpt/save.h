@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save.h - the protocol of a save, over any files and any link. */
+#ifndef DTPI_CKPT_SAVE_H
+#define DTPI_CKPT_SAVE_H
+
+#include <dtp/ckpt.h>
+
+#include "ckpt/link.h"
+#include "files/files.h"
+
+typedef struct dtpi_save_in {
+    const dtp_allocator *a;
+    const dtpi_log *log;
+    dtpi_files *files;
+    dtpi_link *link;
+    const char *dir;
+    uint64_t step;
+    const dtp_ckpt_tensor *tensors;     /* of the library's own size */
+    size_t n_tensors;
+    const dtp_ckpt_save_opts *opts;
+    uint64_t id;                /* of this save, unlike any other; rank 0's counts */
+} dtpi_save_in;
+
+/* Collective over the link. Every rank gets the same status, naming the rank that failed. */
+dtp_status dtpi_save(const dtpi_save_in *in, dtp_error *err);
+
+#endif /* DTPI_CKPT_SAVE_H */

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * steps.c - what lies under a checkpoint folder. Truth is what the manifests say; names are compared as
+ * numbers, and nothing else (no pointer file, no symbolic link) counts.
+ */
+#include "ckpt/steps.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+
+static const char prefix[] = "step-";
+enum { PREFIX = sizeof(prefix) - 1, DIGITS = 20 };
+
+dtp_status dtpi_step_path(char path_out[DTPI_PATH_MAX], const char *dir, uint64_t step, dtp_error *err)
+{
+    char name[PREFIX + DIGITS + 1];
+
+    snprintf(name, sizeof(name), "%s%020" PRIu64, prefix, step);
+    return dtpi_path_join(path_out, dir, name, err);
+}
+
+/* The number of a step folder's name; exactly 20 digits. */
+static bool parse_name(const char *name, uint64_t *step_out)
+{
+    uint64_t v = 0;
+
+    if (strlen(name) != PREFIX + DIGITS || memcmp(name, prefix, PREFIX) != 0)
+        return false;
+    for (const char *p = name + PREFIX; *p; p++)
+        if (*p < '0' || *p > '9' || __builtin_mul_overflow(v, 10u, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+            return false;
+    *step_out = v;
+    return true;
+}
+
+static dtp_status add_step(void *user, const char *name, dtp_error *err)
+{
+    uint64_t step;
+
+    if (parse_name(name, &step) && !dtpi_buf_append(user, &step, sizeof(step)))
+        return dtpi_fail_nomem(err, sizeof(step));
+    return DTP_OK;
+}
+
+static int by_number(const void *x, const void *y)
+{
+    const uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+
+    return a < b ? -1 : a > b;
+}
+
+dtp_status dtpi_steps_list(dtpi_files *files, const char *dir, dtpi_buf *out, dtp_error *err)
+{
+    const dtp_status st = files->ops->list(files, dir, add_step, out, err);
+
+    if (st >= 0 && out->len)
+        qsort(out->data, out->len / sizeof(uint64_t), sizeof(uint64_t), by_number);
+    return st;
+}
+
+dtp_status dtpi_step_read(dtpi_files *files, const char *dir, uint64_t step, dtpi_manifest *m_out,
+                          dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf text = dtpi_buf_init(files->a);
+    char step_dir[DTPI_PATH_MAX], path[DTPI_PATH_MAX];
+
+    dtp_status st = dtpi_step_path(step_dir, dir, step, err);
+    if (st >= 0)
+        st = dtpi_path_join(path, step_dir, DTPI_MANIFEST_NAME, err);
+    if (st >= 0)
+        st = dtpi_files_read_all(files, path, DTPI_MANIFEST_MAX, &text, err);
+    if (st >= 0)
+        st = dtpi_manifest_read(files->a, (const char *)text.data, text.len, path, m_out, err);
+    if (st >= 0 && m_out->step != step) {
+        st = dtpi_fail(err, DTP_ERR_FORMAT, "%s is the manifest of step %" PRIu64, path, m_out->step);
+        dtpi_manifest_free(m_out);
+    }
+    return st;
+}
+
+static dtp_status check_sizes(dtpi_files *files, const char *step_dir, const dtpi_manifest *m,
+                              dtp_error *err)
+{
+    char path[DTPI_PATH_MAX];
+
+    for (size_t i = 0; i < dtpi_mf_n_files(m); i++) {
+        const dtpi_mf_file *f = dtpi_mf_file_at(m, i);
+        uint64_t bytes = 0;
+        dtp_status st = dtpi_path_join(path, step_dir, dtpi_mf_text(m, f->name_at), err);
+        if (st >= 0)
+            st = files->ops->size(files, path, &bytes, err);
+        if (st < 0)
+            return st;
+        if (bytes != f->bytes)
+            return dtpi_fail(err, bytes < f->bytes ? DTP_ERR_TRUNCATED : DTP_ERR_CORRUPT,
+                             "%s has %" PRIu64 " bytes instead of %" PRIu64, path, bytes, f->bytes);
+    }
+    return DTP_OK;
+}
+
+dtp_status dtpi_step_check(dtpi_files *files, const char *dir, uint64_t step, dtp_error *err)
+{
+    char step_dir[DTPI_PATH_MAX];
+    dtpi_manifest m;
+
+    dtp_status st = dtpi_step_path(step_dir, dir, step, err);
+    if (st >= 0)
+        st = dtpi_step_read(files, dir, step, &m, err);
+    if (st < 0)
+        return st;
+    st = check_sizes(files, step_dir, &m, err);
+    dtpi_manifest_free(&m);
+    return st;
+}
+
+bool dtpi_step_is_damaged(dtp_status st)
+{
+    return st == DTP_ERR_NOT_FOUND || st == DTP_ERR_TRUNCATED || st == DTP_ERR_CORRUPT ||
+           st == DTP_ERR_FORMAT;
+}
+
+dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char *dir,
+                             uint64_t *step_out, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
+
+    const dtp_status st = dtpi_steps_list(files, dir, &list, err);
+    if (st < 0)
+        return st;
+    const uint64_t *steps = (const uint64_t *)(const void *)list.data;
+    for (size_t i = list.len / sizeof(*steps); i-- > 0;) {
+        dtp_error why = { 0 };
+        const dtp_status one = dtpi_step_check(files, dir, steps[i], &why);
+        if (one >= 0) {
+            *step_out = steps[i];
+            return DTP_OK;
+        }
+        if (one == DTP_ERR_NOMEM) {
+            if (err)
+                *err = why;
+            return one;
+        }
+        dtpi_logf(log, DTP_LOG_WARN, "ckpt", "step %" PRIu64 " is passed over: %s", steps[i], why.text);
+    }
+    return dtpi_fail(err, DTP_ERR_NOT_FOUND, "no complete checkpoint under %s (%zu steps looked at)",
+                     dir, list.len / sizeof(*steps));
+}
+
+/* ---- removing ---- */
+
+typedef struct cleaner {
+    dtpi_files *files;
+    const char *dir;
+} cleaner;
+
+static bool is_ours(const char *name)
+{
+    return strncmp(name, "shard-", 6) == 0 || strncmp(name, "manifest.", 9) == 0;
+}
+
+static dtp_status remove_ours(void *user, const char *name, dtp_error *err)
+{
+    const cleaner *c = user;
+    char path[DTPI_PATH_MAX];
+
+    if (!is_ours(name))
+        return DTP_OK;
+    dtp_status st = dtpi_path_join(path, c->dir, name, err);
+    if (st >= 0)
+        st = c->files->ops->remove(c->files, path, err);
+    return st == DTP_ERR_NOT_FOUND ? DTP_OK : st;
+}
+
+dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool no_sync, dtp_error *err)
+{
+    char path[DTPI_PATH_MAX];
+    cleaner c = { files, step_dir };
+
+    dtp_status st = dtpi_path_join(path, step_dir, DTPI_MANIFEST_NAME, err);
+    if (st >= 0)
+        st = files->ops->remove(files, path, err);
+    /* Durable before the first shard goes: no crash leaves a manifest that lacks its files. */
+    if (st >= 0 && !no_sync)
+        st = files->ops->sync_dir(files, step_dir, err);
+    if (st < 0 && st != DTP_ERR_NOT_FOUND)
+        return st;
+    return files->ops->list(files, step_dir, remove_ours, &c, err);
+}
+
+static dtp_status remove_step(dtpi_files *files, const char *dir, uint64_t step, bool no_sync,
+                              dtp_error *err)
+{
+    char step_dir[DTPI_PATH_MAX];
+
+    dtp_status st = dtpi_step_path(step_dir, dir, step, err);
+    if (st >= 0)
+        st = dtpi_step_clean(files, step_dir, no_sync, err);
+    if (st >= 0)
+        files->ops->remove_dir(files, step_dir, NULL);  /* files of others may keep it */
+    return st;
+}
+
+dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char *dir, uint32_t keep,
+                             uint64_t kept, bool no_sync, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
+    uint32_t n_kept = 0;
+
+    dtp_status st = dtpi_steps_list(files, dir, &list, err);
+    const uint64_t *steps = (const uint64_t *)(const void *)list.data;
+    for (size_t i = list.len / sizeof(*steps); st >= 0 && i-- > 0;) {
+        if (n_kept < keep || steps[i] >= kept) {
+            const dtp_status one = dtpi_step_check(files, dir, steps[i], NULL);
+            n_kept += one >= 0;
+            /* What cannot be read now may be read later. */
+            continue;
+        }
+        st = remove_step(files, dir, steps[i], no_sync, err);
+        if (st >= 0)
+            dtpi_logf(log, DTP_LOG_INFO, "ckpt", "step %" PRIu64 " is removed", steps[i]);
+    }
+    return st;
+}

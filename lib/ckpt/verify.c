@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verify.c - looks at every byte of a step: each file's header against its sum and against the manifest,
+ * each chunk against its sum, coded chunks decoded, the digest of the whole.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/sum.h"
+#include "ckpt/load.h"
+#include "ckpt/st.h"
+
+typedef struct verifier {
+    dtpi_load *l;
+    void (*progress)(void *user, uint64_t done, uint64_t total);
+    void *user;
+    uint64_t done, total;
+    dtpi_buf sums;              /* of the file at hand */
+} verifier;
+
+/* A box and its tensor, to be sorted by place. */
+typedef struct placed {
+    const dtpi_mf_tensor *t;
+    const dtpi_mf_box *b;
+} placed;
+
+static int by_place(const void *x, const void *y)
+{
+    const placed *a = x, *b = y;
+
+    if (a->b->file != b->b->file)
+        return a->b->file < b->b->file ? -1 : 1;
+    if (a->b->begin != b->b->begin)
+        return a->b->begin < b->b->begin ? -1 : 1;
+    return a->b->end < b->b->end ? -1 : a->b->end > b->b->end;
+}
+
+static void advance(verifier *v, uint64_t bytes)
+{
+    v->done += bytes;
+    if (v->progress)
+        v->progress(v->user, v->done, v->total);
+}
+
+/* The header names the box as the manifest does. */
+static dtp_status check_entry(verifier *v, const dtpi_st *st, const placed *p, const char *path,
+                              dtp_error *err)
+{
+    const dtpi_manifest *m = &v->l->m;
+    const char *key = dtpi_mf_text(m, p->b->key_at);
+    const dtpi_st_entry *e = dtpi_st_find(st, key, strlen(key));
+    const bool coded = p->b->sizes_at != DTPI_NO_SIZES;
+    const uint64_t bytes = p->b->end - p->b->begin;
+
+    if (!e || e->begin != p->b->begin || e->end != p->b->end)
+        return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.100s is not where the manifest says", path, key);
+    const bool as_blob = dtpi_st_entry_type(e)->dtype == DTP_U8 && e->n_dims == 1 &&
+                         dtpi_st_dims(st, e)[0] == bytes;
+    const bool as_box = dtpi_st_entry_type(e)->dtype == (dtp_dtype)p->t->dtype && e->n_dims == p->t->n_dims &&
+                        memcmp(dtpi_st_dims(st, e), dtpi_mf_dims(m, p->b->dims_at) + p->t->n_dims,
+                               e->n_dims * sizeof(int64_t)) == 0;
+    if (coded ? !as_blob : !as_box)
+        return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.100s has another dtype or shape than the manifest",
+                         path, key);
+    return DTP_OK;
+}
+
+static dtp_status check_header(verifier *v, uint32_t i, const placed *boxes, size_t n, dtp_error *err)
+{
+    dtpi_load *l = v->l;
+    const dtpi_mf_file *f = dtpi_mf_file_at(&l->m, i);
+    const char *path = dtpi_mf_text(&l->m, f->name_at);
+    DTPI_AUTO_BUF dtpi_buf text = dtpi_buf_init(l->a);
+    dtpi_file *file = NULL;
+    uint64_t bytes = 0;
+    dtpi_st st;
+
+    dtp_status s = dtpi_load_file(l, i, &file, err);
+    if (s < 0)
+        return s;
+    uint8_t *p = dtpi_buf_reserve(&text, f->header_bytes);
+    if (!p)
+        return dtpi_fail_nomem(err, f->header_bytes);
+    s = l->files->ops->read(file, 0, p, f->header_bytes, err);
+    if (s < 0)
+        return s;
+    const uint64_t sum = dtpi_sum64(p, f->header_bytes);
+    if (sum != f->header_sum)
+        return dtpi_fail(err, DTP_ERR_CORRUPT,
+                         "%s: header: checksum mismatch (stored %016" PRIx64 ", computed %016" PRIx64 ")",
+                         path, f->header_sum, sum);
+    s = dtpi_st_header_bytes(p, f->bytes, path, &bytes, err);
+    if (s >= 0 && bytes + 8 != f->header_bytes)
+        s = dtpi_fail(err, DTP_ERR_CORRUPT, "%s: its header has another length than the manifest says", path);
+    if (s >= 0)
+        s = dtpi_st_read(l->a, (const char *)p + 8, bytes, f->bytes - f->header_bytes, path, &st, err);
+    if (s < 0)
+        return s;
+    if (st.n != n)
+        s = dtpi_fail(err, DTP_ERR_CORRUPT, "%s holds %zu tensors, the manifest lists %zu", path, st.n, n);
+    for (size_t k = 0; k < n && s >= 0; k++)
+        s = check_entry(v, &st, &boxes[k], path, err);
+    dtpi_st_free(&st);
+    dtpi_buf_reset(&v->sums);
+    if (!dtpi_buf_append(&v->sums, &sum, sizeof(sum)))
+        return dtpi_fail_nomem(err, sizeof(sum));
+    advance(v, f->header_bytes);
+    return s;
+}
+
+static dtp_status check_box(verifier *v, const placed *p, dtp_error *err)
+{
+    dtpi_load *l = v->l;
+    const uint64_t bytes = dtpi_mf_box_bytes(&l->m, p->t, p->b);
+    uint64_t at = 0;
+
+    for (uint64_t i = 0; i < p->b->n_chunks; i++) {
+        const size_t plain = dtpi_mf_chunk_bytes(&l->m, bytes, i);
+        const size_t stored = dtpi_mf_stored_bytes(&l->m, p->b, bytes, i);
+        dtp_error why = { 0 };
+        dtp_status st = dtpi_load_stored(l, p->t, p->b, i, at, stored, l->stored, err);
+        if (st < 0)
+            return st;
+        if (stored != plain) {
+            st = dtpi_codec_restore(&l->codec, l->stored, stored, dtp_dtype_bytes(p->t->dtype), l->plain,
+                                    plain, &why);
+            if (st < 0)
+                return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.60s: chunk %" PRIu64 ": %s",
+                                 dtpi_mf_text(&l->m, dtpi_mf_file_at(&l->m, p->b->file)->name_at),
+                                 dtpi_mf_text(&l->m, p->t->name_at), i, why.text);
+        }
+        at += stored;
+        advance(v, stored);
+    }
+    dtpi_buf_append(&v->sums, DTPI_MF_GET(uint64_t, l->m.sums, p->b->sums_at), p->b->n_chunks * 8);
+    return v->sums.failed ? dtpi_fail_nomem(err, 0) : DTP_OK;
+}
+
+static dtp_status check_file(verifier *v, uint32_t i, const placed *boxes, size_t n, dtp_error *err)
+{
+    const dtpi_mf_file *f = dtpi_mf_file_at(&v->l->m, i);
+
+    dtp_status st = check_header(v, i, boxes, n, err);
+    for (size_t k = 0; k < n && st >= 0; k++)
+        st = check_box(v, &boxes[k], err);
+    if (st < 0)
+        return st;
+    const uint64_t digest = dtpi_sum64(v->sums.data, v->sums.len);
+    if (digest != f->digest)
+        return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: digest mismatch (stored %016" PRIx64 ", computed %016" PRIx64 ")",
+                         dtpi_mf_text(&v->l->m, f->name_at), f->digest, digest);
+    return DTP_OK;
+}
+
+static void place_boxes(const dtpi_manifest *m, placed *out)
+{
+    for (size_t t = 0; t < dtpi_mf_n_tensors(m); t++) {
+        const dtpi_mf_tensor *tensor = dtpi_mf_tensor_at(m, t);
+        for (uint32_t i = 0; i < tensor->n_boxes; i++)
+            *out++ = (placed){ tensor, dtpi_mf_box_at(m, tensor->first_box + i) };
+    }
+}
+
+dtp_status dtpi_load_verify(dtpi_load *l, void (*progress)(void *user, uint64_t done, uint64_t total),
+                            void *user, dtp_error *err)
+{
+    const size_t n = dtpi_mf_n_boxes(&l->m);
+    verifier v = { .l = l, .progress = progress, .user = user, .sums = dtpi_buf_init(l->a) };
+    placed *boxes = dtpi_alloc_array(l->a, n + 1, sizeof(*boxes));
+    dtp_status st = DTP_OK;
+    size_t at = 0;
+
+    if (!boxes)
+        return dtpi_fail_nomem(err, n * sizeof(*boxes));
+    place_boxes(&l->m, boxes);
+    if (n > 1)
+        qsort(boxes, n, sizeof(*boxes), by_place);
+    for (size_t i = 0; i < dtpi_mf_n_files(&l->m); i++)
+        v.total += dtpi_mf_file_at(&l->m, i)->bytes;
+    for (uint32_t i = 0; i < dtpi_mf_n_files(&l->m) && st >= 0; i++) {
+        size_t k = 0;
+        while (at + k < n && boxes[at + k].b->file == i)
+            k++;
+        st = check_file(&v, i, boxes + at, k, err);
+        at += k;
+    }
+    dtpi_buf_free(&v.sums);
+    dtpi_free(l->a, boxes, (n + 1) * sizeof(*boxes));
+    return st;
+}
