@@ -2,9 +2,9 @@
 /*
  * replay.c - runs a fuzz target without a fuzzer: its corpus, then mutations of it from a seed.
  *
- * Every input ends at a page that cannot be read, so that a parser that looks one byte too far dies at
- * once. An input that kills the target is written to crash-TARGET-*, named on stderr, and can be given
- * back as an argument.
+ * Every input ends at a page that cannot be read, so that a parser that looks one byte too far dies
+ * at once. An input that kills the target is written to crash-TARGET-*, named on stderr, and can be
+ * given back as an argument.
  *
  *     fuzz_wire FILE|DIR...       DTP_FUZZ_RUNS (5000) mutations, DTP_TEST_SEED (fresh)
  */
@@ -27,7 +27,7 @@ typedef struct input {
 
 static input corpus[CORPUS_MAX];
 static size_t n_corpus;
-static uint8_t *page_end;       /* one past the last readable byte */
+static uint8_t *page_end; /* one past the last readable byte */
 static const char *target;
 static volatile const uint8_t *running;
 static volatile size_t running_bytes;
@@ -135,7 +135,8 @@ static void add_path(const char *path)
 
 static void set_number(uint8_t *data, size_t bytes, size_t at)
 {
-    static const uint64_t odd[] = { 0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff,
+    static const uint64_t odd[] = { 0,          1,          0x7f,           0x80,
+                                    0xff,       0x7fff,     0xffff,         0x7fffffff,
                                     0x80000000, 0xffffffff, UINT64_MAX / 2, UINT64_MAX };
     const uint64_t v = odd[below(sizeof(odd) / sizeof(odd[0]))];
     const size_t width = (size_t)1 << below(4);
@@ -175,7 +176,8 @@ static size_t mutate(uint8_t *data, size_t bytes)
     case 2:
         return insert_piece(data, bytes, &corpus[below(n_corpus)]);
     case 3:
-        return insert_piece(data, bytes, &(input){ (uint8_t *)(uintptr_t)marks, sizeof(marks) - 1 });
+        return insert_piece(data, bytes,
+                            &(input){ (uint8_t *)(uintptr_t)marks, sizeof(marks) - 1 });
     case 4:
         set_number(data, bytes, at);
         return bytes;
