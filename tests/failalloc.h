@@ -9,8 +9,8 @@
  *             dtp_ctx_close(ctx);
  *     }
  *
- * The body runs with the 1st, 2nd, .. allocation failing until one run needs no more; every run must
- * give back what it took, with the right sizes.
+ * The body runs with the 1st, 2nd, .. allocation failing until one run needs no more; every run
+ * must give back what it took, with the right sizes.
  */
 #ifndef DTP_TESTS_FAILALLOC_H
 #define DTP_TESTS_FAILALLOC_H
@@ -23,9 +23,9 @@
 typedef struct failalloc {
     dtp_allocator a;
     pthread_mutex_t mutex;
-    unsigned long fail_at;      /* 1-based; 0: never */
+    unsigned long fail_at; /* 1-based; 0: never */
     unsigned long n_allocs;
-    size_t bytes_open;          /* not yet given back */
+    size_t bytes_open; /* not yet given back */
     bool has_failed;
     bool is_done;
 } failalloc;
@@ -86,7 +86,8 @@ static inline bool failalloc_next(failalloc *f)
 {
     if (f->fail_at > 0) {
         if (f->bytes_open)
-            fail_msg("allocation %lu failed: %zu bytes were not given back", f->fail_at, f->bytes_open);
+            fail_msg("allocation %lu failed: %zu bytes were not given back", f->fail_at,
+                     f->bytes_open);
         f->is_done = !f->has_failed;
     }
     f->fail_at++;
@@ -95,7 +96,7 @@ static inline bool failalloc_next(failalloc *f)
     return !f->is_done;
 }
 
-#define FOR_EACH_FAILURE(f)                                                                         \
+#define FOR_EACH_FAILURE(f)                                                                        \
     for (failalloc f = { .mutex = PTHREAD_MUTEX_INITIALIZER }; failalloc_next(&f);)
 
 /* OK where nothing failed so far, NOMEM with a text where something did; true when OK. */

@@ -20,7 +20,9 @@ typedef struct dtp_op dtp_op;
 
 typedef enum dtp_clock {
     DTP_CLOCK_REAL = 0,         /* CLOCK_MONOTONIC */
-    DTP_CLOCK_VIRTUAL = 1       /* moves only by dtp_ctx_advance(), starts at 0 */
+    /* Starts at 0; moves by dtp_ctx_advance(), and in a blocking call that would else wait for time: it
+     * jumps to the next timer. dtp_ctx_dispatch() does not wait for time. */
+    DTP_CLOCK_VIRTUAL = 1
 } dtp_clock;
 
 typedef enum dtp_busy {
@@ -73,7 +75,8 @@ DTP_API int dtp_ctx_fd(const dtp_ctx *ctx);
 DTP_API dtp_status dtp_ctx_dispatch(dtp_ctx *ctx, int timeout_ms, dtp_error *err);
 
 /*
- * Makes a dispatch or wait on another thread return soon. Threads: any. Since 0.1.
+ * Makes a dispatch on another thread return soon (with PENDING where nothing ran), or the next one. A
+ * blocking call goes on, but asks its `interrupted` at once. Threads: any. Since 0.1.
  */
 DTP_API void dtp_ctx_wake(dtp_ctx *ctx);
 
@@ -92,8 +95,8 @@ DTP_API dtp_status dtp_ctx_advance(dtp_ctx *ctx, int64_t ns, dtp_error *err);
 typedef void (*dtp_op_fn)(void *user, dtp_op *op, dtp_status status);
 
 /*
- * Waits until the operation ends or `timeout_ms` passes (negative: for ever) and returns its status;
- * TIMEOUT leaves it running. Detail of a failed operation is copied to `err`.
+ * Waits until the operation ends or `timeout_ms` passes (negative: for ever; 0: one look) and returns
+ * its status; TIMEOUT leaves it running. Detail of a failed operation is copied to `err`.
  * Errors: TIMEOUT, BUSY, FORKED, INTERRUPTED, and the operation's own. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_op_wait(dtp_op *op, int timeout_ms, dtp_error *err);
@@ -116,8 +119,9 @@ DTP_API void dtp_op_cancel(dtp_op *op);
 DTP_API void dtp_op_on_done(dtp_op *op, dtp_op_fn fn, void *user);
 
 /*
- * Gives the handle back. A running operation is cancelled and finishes by itself; buffers lent to it
- * must stay until then, so wait first. NULL is fine. Threads: ctx. Since 0.1.
+ * Gives the handle back; its function is not called any more. A running operation is cancelled and
+ * finishes by itself; buffers lent to it must stay until then, so wait first. NULL is fine.
+ * Threads: ctx. Since 0.1.
  */
 DTP_API void dtp_op_free(dtp_op *op);
 

@@ -6,14 +6,19 @@
 #include <time.h>
 #include <unistd.h>
 
-int64_t dtp_ctx_now_ns(const dtp_ctx *ctx)
+int64_t dtpi_monotonic_ns(void)
 {
     struct timespec ts;
 
-    if (ctx->clock == DTP_CLOCK_VIRTUAL)
-        return atomic_load_explicit(&ctx->virtual_ns, memory_order_relaxed);
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (int64_t)ts.tv_sec * DTPI_NS_PER_S + ts.tv_nsec;
+}
+
+int64_t dtp_ctx_now_ns(const dtp_ctx *ctx)
+{
+    if (ctx->clock == DTP_CLOCK_VIRTUAL)
+        return atomic_load_explicit(&ctx->virtual_ns, memory_order_relaxed);
+    return dtpi_monotonic_ns();
 }
 
 dtp_status dtp_ctx_advance(dtp_ctx *ctx, int64_t ns, dtp_error *err)
@@ -25,10 +30,15 @@ dtp_status dtp_ctx_advance(dtp_ctx *ctx, int64_t ns, dtp_error *err)
     dtp_status st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return st;
-    atomic_fetch_add(&ctx->virtual_ns, ns);
-    dtpi_loop_signal(ctx);
+    int64_t at;
+    if (__builtin_add_overflow(dtp_ctx_now_ns(ctx), ns, &at)) {
+        st = dtpi_fail(err, DTP_ERR_INVAL, "the clock ends before %lld ns more", (long long)ns);
+    } else {
+        atomic_store_explicit(&ctx->virtual_ns, at, memory_order_relaxed);
+        dtpi_ctx_rearm(ctx);
+    }
     dtpi_ctx_leave(ctx);
-    return DTP_OK;
+    return st;
 }
 
 int64_t dtpi_ctx_deadline(const dtp_ctx *ctx, int timeout_ms, int default_ms)
@@ -143,16 +153,33 @@ dtp_status dtp_ctx_open(const dtp_ctx_opts *user, dtp_ctx **ctx_out, dtp_error *
     return DTP_OK;
 }
 
+/* Work that ends, cancels and news on their way hold memory: let them arrive. */
+static void settle(dtp_ctx *ctx)
+{
+    dtpi_pool_stop(ctx);
+    while (dtpi_loop_run_posted(ctx))
+        continue;
+    close_slots(ctx);
+    while (dtpi_loop_run_posted(ctx))
+        continue;
+    if (ctx->sources)
+        DTPI_LOG(ctx, DTP_LOG_ERROR, "ctx", "closed before what was opened on it");
+}
+
 void dtp_ctx_close(dtp_ctx *ctx)
 {
     if (!ctx)
         return;
-    dtpi_pool_close(ctx);
-    close_slots(ctx);
+    ctx->closing = true;
+    /* A forked child has no workers, and may have inherited held mutexes. */
+    if (dtpi_ctx_alive(ctx))
+        settle(ctx);
+    else
+        close_slots(ctx);
     dtpi_loop_close(ctx);
+    dtpi_pool_free(ctx);
     dtpi_lock_close(ctx);
     dtpi_text_free(&ctx->a, ctx->module_dir);
-    pthread_mutex_destroy(&ctx->post_mutex);
     const dtp_allocator a = ctx->a;
     dtpi_free(&a, ctx, sizeof(*ctx));
 }

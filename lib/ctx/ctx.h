@@ -54,27 +54,42 @@ struct dtpi_source {
     int fd;                     /* not owned */
     uint32_t events;            /* EPOLLIN, EPOLLOUT; change with dtpi_source_modify */
     void (*ready)(dtpi_source *s, uint32_t revents);    /* mandatory; must not block */
-    /* Optional: called before the loop sleeps; false: there is work now, `ready` is called with 0. */
+    /*
+     * Optional: called before the loop sleeps and before a host may poll; false: there is work now,
+     * `ready` is called with 0. It must not call out, add or remove sources.
+     */
     bool (*arm)(dtpi_source *s);
-    /* the loop's own */
+    /* the loop's own; zero before the source is added */
     dtpi_source *next, **prev;
+    bool has_work;
 };
 
 dtp_status dtpi_source_add(dtp_ctx *ctx, dtpi_source *s, dtp_error *err);
 dtp_status dtpi_source_modify(dtp_ctx *ctx, dtpi_source *s, uint32_t events, dtp_error *err);
-/* May be called from inside any callback; the source is not called again. Not added: nothing. */
+/*
+ * May be called from inside any callback; the source is not called again. Not added: nothing. Before
+ * the descriptor is closed: a duplicate in another process would keep it in the loop.
+ */
 void dtpi_source_remove(dtp_ctx *ctx, dtpi_source *s);
+
+/*
+ * For a driver with `arm` that was given work outside a callback (a message put into a worker): it is
+ * armed again when the context is left, so that a host's poll wakes. Timers do this by themselves.
+ */
+void dtpi_ctx_rearm(dtp_ctx *ctx);
 
 /* ---- timers ---- */
 
 typedef struct dtpi_timer dtpi_timer;
 struct dtpi_timer {
     void (*due)(dtpi_timer *t);
+    /* the loop's own; zero before the first set */
     int64_t at_ns;
+    uint64_t turn;              /* of two timers due at the same time the one set first fires first */
     uint32_t slot;              /* in the heap, 1-based; 0: not set */
 };
 
-/* Sets or moves; fires once. Errors: NOMEM. */
+/* Sets or moves; fires once, never inside this call. INT64_MAX never. Errors: NOMEM (it is not set). */
 dtp_status dtpi_timer_set(dtp_ctx *ctx, dtpi_timer *t, int64_t at_ns, dtp_error *err);
 void dtpi_timer_clear(dtp_ctx *ctx, dtpi_timer *t);
 
@@ -83,18 +98,26 @@ void dtpi_timer_clear(dtp_ctx *ctx, dtpi_timer *t);
 typedef struct dtpi_task dtpi_task;
 struct dtpi_task {
     void (*run)(dtpi_task *t);
+    /* the loop's own; zero before the first post */
     dtpi_task *next;
+    bool is_queued;
 };
 
-/* Runs `t` once at the next dispatch; the task must stay until then. Any thread. */
+/*
+ * Runs `t` once at the next dispatch, on the context's thread; it must stay until then. A task that
+ * waits already is not queued twice; `run` may post it again or free it. Any thread.
+ */
 void dtpi_post(dtp_ctx *ctx, dtpi_task *t);
+/* Takes it back; false when it was not waiting (any more). */
+bool dtpi_post_cancel(dtp_ctx *ctx, dtpi_task *t);
 
 /* ---- waiting ---- */
 
 /*
  * Dispatches until done(user) is true: OK. TIMEOUT (no text: the caller knows what was missing) when
- * deadline_ns passes (INT64_MAX: never). INTERRUPTED, BUSY (from inside a callback), FORKED, IO.
- * The caller has entered.
+ * deadline_ns passes (INT64_MAX: never), after at least one turn. INTERRUPTED, BUSY (from inside a
+ * callback), IO. The caller has entered. A virtual clock jumps to the next timer, or the deadline, when
+ * nothing is ready and the pool is idle.
  */
 dtp_status dtpi_ctx_wait(dtp_ctx *ctx, bool (*done)(void *user), void *user, int64_t deadline_ns,
                          dtp_error *err);
@@ -110,13 +133,17 @@ int64_t dtpi_ctx_deadline(const dtp_ctx *ctx, int timeout_ms, int default_ms);
 typedef struct dtpi_work dtpi_work;
 struct dtpi_work {
     void (*work)(dtpi_work *w);     /* on a pool thread, signals blocked */
-    void (*done)(dtpi_work *w);     /* inside dispatch, on the context's thread; NULL: nobody is told */
+    /* Inside dispatch, on the context's thread, while it closes too. NULL: `work` may free it. */
+    void (*done)(dtpi_work *w);
     dtpi_work *next;
     dtpi_task task;
     dtp_ctx *ctx;
 };
 
-/* Queues; starts threads on first use. Errors: LIMIT (no thread could be started). */
+/*
+ * Queues; starts threads on first use. Closing the context waits for what is queued. Errors: LIMIT (no
+ * thread could be started), CANCELED (the context closes).
+ */
 dtp_status dtpi_pool_submit(dtp_ctx *ctx, dtpi_work *w, dtp_error *err);
 /* Threads the pool has or would start. */
 uint32_t dtpi_pool_width(const dtp_ctx *ctx);
@@ -125,14 +152,17 @@ uint32_t dtpi_pool_width(const dtp_ctx *ctx);
 
 typedef struct dtpi_op_ops {
     const char *name;
-    void (*cancel)(dtp_op *op);     /* optional: on the context's thread; should end the op soon */
-    void (*destroy)(dtp_op *op);    /* optional: the last reference is gone, free dtpi_op_owner */
+    /* Optional: on the context's thread, while it runs; should end the op soon, may end it now. */
+    void (*cancel)(dtp_op *op);
+    /* Optional: the last reference is gone, free dtpi_op_owner. Any thread that frees the handle. */
+    void (*destroy)(dtp_op *op);
 } dtpi_op_ops;
 
+/* Who makes operations ends them all before it is closed. */
 dtp_status dtpi_op_new(dtp_ctx *ctx, const dtpi_op_ops *ops, void *owner, dtp_op **op_out,
                        dtp_error *err);
 void *dtpi_op_owner(const dtp_op *op);
-/* Ends it, once; `detail` (may be NULL) is copied. The owner's reference is given up. */
+/* Ends it, once; `detail` (NULL: a text is made) is copied. The owner's reference is given up. */
 void dtpi_op_end(dtp_op *op, dtp_status status, const dtp_error *detail);
 
 /* ---- modules (module.c) ---- */

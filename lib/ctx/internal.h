@@ -29,7 +29,8 @@ struct dtp_ctx {
     dtp_busy busy;
     int (*interrupted)(void *user);
     void *interrupted_user;
-    int64_t interrupt_asked_ns;
+    int64_t interrupt_asked_ns; /* by the real clock */
+    bool closing;
     char *module_dir;
     struct {
         void *value;
@@ -49,18 +50,22 @@ struct dtp_ctx {
     int epoll_fd, event_fd, timer_fd;
     dtpi_source *sources;
     bool dispatching;
-    bool has_arm_work;
+    bool needs_arm;             /* something changed outside a turn */
+    bool has_arm_work;          /* a source has */
     dtpi_source *arm_next;
+    _Atomic bool woken;
     struct epoll_event batch[DTPI_LOOP_BATCH];
     int n_batch, batch_at;
     dtpi_timer **heap;          /* 1-based */
     uint32_t n_heap, cap_heap;
+    uint64_t timer_turn;
     int64_t timer_fd_at_ns;
     _Atomic int64_t virtual_ns;
 
     /* posted tasks */
     pthread_mutex_t post_mutex;
     dtpi_task *post_head, **post_tail;
+    uint32_t n_posted;
 
     dtpi_pool pool;
 };
@@ -71,6 +76,10 @@ void dtpi_loop_close(dtp_ctx *ctx);
 /* One turn: waits until `deadline_ns` at the latest; true in *ran_out when something ran. */
 dtp_status dtpi_loop_turn(dtp_ctx *ctx, int64_t deadline_ns, bool *ran_out, dtp_error *err);
 void dtpi_loop_signal(dtp_ctx *ctx);
+/* Makes the descriptor readable when, and only when, there is or will be something to run. */
+void dtpi_loop_arm(dtp_ctx *ctx);
+/* Runs the tasks that wait now, not those that they post; false when there were none. */
+bool dtpi_loop_run_posted(dtp_ctx *ctx);
 
 /* timer.c */
 void dtpi_timers_free(dtp_ctx *ctx);
@@ -83,6 +92,12 @@ void dtpi_lock_close(dtp_ctx *ctx);
 
 /* pool.c */
 dtp_status dtpi_pool_open(dtp_ctx *ctx, uint32_t n_threads, dtp_error *err);
-void dtpi_pool_close(dtp_ctx *ctx);
+bool dtpi_pool_is_idle(dtp_ctx *ctx);
+/* Lets the workers finish what is queued and joins them; the mutex stays until free. */
+void dtpi_pool_stop(dtp_ctx *ctx);
+void dtpi_pool_free(dtp_ctx *ctx);
+
+/* ctx.c: the real clock. */
+int64_t dtpi_monotonic_ns(void);
 
 #endif /* DTPI_CTX_INTERNAL_H */

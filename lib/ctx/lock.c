@@ -80,8 +80,13 @@ dtp_status dtpi_ctx_enter(dtp_ctx *ctx, dtp_error *err)
 void dtpi_ctx_leave(dtp_ctx *ctx)
 {
     assert(ctx->depth > 0);
-    if (--ctx->depth > 0)
+    if (ctx->depth > 1) {
+        ctx->depth--;
         return;
+    }
+    if (DTPI_UNLIKELY(ctx->needs_arm))
+        dtpi_loop_arm(ctx);
+    ctx->depth = 0;
     atomic_store_explicit(&ctx->owner, 0, memory_order_relaxed);
     if (DTPI_UNLIKELY(atomic_exchange_explicit(&ctx->lock, 0, memory_order_release) == 2))
         syscall(SYS_futex, &ctx->lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);

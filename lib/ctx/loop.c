@@ -14,9 +14,6 @@
 
 enum { INTERRUPT_EVERY_MS = 50 };
 
-/* Marks in epoll_event.data.ptr for the loop's own descriptors. */
-static char event_mark, timer_mark;
-
 static dtp_status watch(dtp_ctx *ctx, int fd, void *ptr, dtp_error *err)
 {
     struct epoll_event ev = { .events = EPOLLIN, .data.ptr = ptr };
@@ -34,20 +31,18 @@ dtp_status dtpi_loop_open(dtp_ctx *ctx, dtp_error *err)
     ctx->timer_fd_at_ns = INT64_MAX;
     if (ctx->epoll_fd < 0 || ctx->event_fd < 0 || ctx->timer_fd < 0)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot open a context's descriptors: %m");
-    dtp_status st = watch(ctx, ctx->event_fd, &event_mark, err);
+    /* The loop's own are told from sources by their address. */
+    dtp_status st = watch(ctx, ctx->event_fd, &ctx->event_fd, err);
     if (st < 0)
         return st;
-    return watch(ctx, ctx->timer_fd, &timer_mark, err);
+    return watch(ctx, ctx->timer_fd, &ctx->timer_fd, err);
 }
-
-static bool run_posted(dtp_ctx *ctx);
 
 void dtpi_loop_close(dtp_ctx *ctx)
 {
-    /* Cancels and ends still on their way hold references. */
-    while (dtpi_ctx_alive(ctx) && run_posted(ctx))
-        continue;
     dtpi_timers_free(ctx);
+    if (dtpi_ctx_alive(ctx))
+        pthread_mutex_destroy(&ctx->post_mutex);
     dtpi_close_fd(&ctx->timer_fd);
     dtpi_close_fd(&ctx->event_fd);
     dtpi_close_fd(&ctx->epoll_fd);
@@ -64,8 +59,15 @@ void dtpi_loop_signal(dtp_ctx *ctx)
 
 void dtp_ctx_wake(dtp_ctx *ctx)
 {
-    if (dtpi_ctx_alive(ctx))
-        dtpi_loop_signal(ctx);
+    if (!dtpi_ctx_alive(ctx))
+        return;
+    atomic_store(&ctx->woken, true);
+    dtpi_loop_signal(ctx);
+}
+
+void dtpi_ctx_rearm(dtp_ctx *ctx)
+{
+    ctx->needs_arm = true;
 }
 
 /* ---- sources ---- */
@@ -82,6 +84,9 @@ dtp_status dtpi_source_add(dtp_ctx *ctx, dtpi_source *s, dtp_error *err)
     if (s->next)
         s->next->prev = &s->next;
     ctx->sources = s;
+    s->has_work = false;
+    if (s->arm)
+        dtpi_ctx_rearm(ctx);
     return DTP_OK;
 }
 
@@ -122,38 +127,75 @@ void dtpi_post(dtp_ctx *ctx, dtpi_task *t)
 {
     pthread_mutex_lock(&ctx->post_mutex);
     const bool was_empty = !ctx->post_head;
-    t->next = NULL;
-    *ctx->post_tail = t;
-    ctx->post_tail = &t->next;
+    if (!t->is_queued) {
+        t->is_queued = true;
+        t->next = NULL;
+        *ctx->post_tail = t;
+        ctx->post_tail = &t->next;
+        ctx->n_posted++;
+    }
     pthread_mutex_unlock(&ctx->post_mutex);
     if (was_empty)
         dtpi_loop_signal(ctx);
 }
 
-static bool run_posted(dtp_ctx *ctx)
+/* Takes the task at *at out of the queue; with the mutex held. */
+static dtpi_task *take_posted(dtp_ctx *ctx, dtpi_task **at)
+{
+    dtpi_task *t = *at;
+
+    *at = t->next;
+    if (!t->next)
+        ctx->post_tail = at;
+    t->is_queued = false;
+    ctx->n_posted--;
+    return t;
+}
+
+bool dtpi_post_cancel(dtp_ctx *ctx, dtpi_task *t)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&ctx->post_mutex);
+    for (dtpi_task **at = &ctx->post_head; *at && !found; at = &(*at)->next) {
+        found = *at == t;
+        if (found) {
+            take_posted(ctx, at);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&ctx->post_mutex);
+    return found;
+}
+
+bool dtpi_loop_run_posted(dtp_ctx *ctx)
 {
     pthread_mutex_lock(&ctx->post_mutex);
-    dtpi_task *t = ctx->post_head;
-    ctx->post_head = NULL;
-    ctx->post_tail = &ctx->post_head;
-    pthread_mutex_unlock(&ctx->post_mutex);
-    const bool ran = t != NULL;
-    while (t) {
-        dtpi_task *next = t->next;
+    const uint32_t n = ctx->n_posted;
+    for (uint32_t i = 0; i < n && ctx->post_head; i++) {
+        dtpi_task *t = take_posted(ctx, &ctx->post_head);
+
+        pthread_mutex_unlock(&ctx->post_mutex);
         t->run(t);
-        t = next;
+        pthread_mutex_lock(&ctx->post_mutex);
     }
-    return ran;
+    /* Posted meanwhile behind others, hence without a signal. */
+    const bool has_more = ctx->post_head != NULL;
+    pthread_mutex_unlock(&ctx->post_mutex);
+    if (has_more)
+        dtpi_loop_signal(ctx);
+    return n > 0;
 }
 
 /* ---- a turn ---- */
 
+/* One read takes all there is of an event or timer descriptor. */
 static void drain(int fd)
 {
     uint64_t n;
 
-    while (read(fd, &n, sizeof(n)) == (ssize_t)sizeof(n))
-        continue;
+    if (read(fd, &n, sizeof(n)) < 0)
+        return;
 }
 
 static bool run_batch(dtp_ctx *ctx)
@@ -162,9 +204,9 @@ static bool run_batch(dtp_ctx *ctx)
 
     for (ctx->batch_at = 0; ctx->batch_at < ctx->n_batch;) {
         struct epoll_event *ev = &ctx->batch[ctx->batch_at++];
-        if (ev->data.ptr == &event_mark) {
+        if (ev->data.ptr == &ctx->event_fd) {
             drain(ctx->event_fd);
-        } else if (ev->data.ptr == &timer_mark) {
+        } else if (ev->data.ptr == &ctx->timer_fd) {
             drain(ctx->timer_fd);
             ctx->timer_fd_at_ns = INT64_MAX;
         } else if (ev->data.ptr) {
@@ -200,22 +242,25 @@ static void arm_timer(dtp_ctx *ctx)
     ctx->timer_fd_at_ns = at;
 }
 
-/* Calls `ready` with 0 for drivers that have work without their descriptor saying so. */
-static bool arm_sources(dtp_ctx *ctx)
+/* Asks the drivers; those that have work without their descriptor saying so are marked. */
+static void arm_sources(dtp_ctx *ctx)
 {
-    bool has_work = false;
-
-    for (dtpi_source *s = ctx->sources, *next; s; s = next) {
-        next = s->next;
-        if (s->arm && !s->arm(s))
-            has_work = true;
+    for (dtpi_source *s = ctx->sources; s; s = s->next) {
+        s->has_work = s->arm && !s->arm(s);
+        ctx->has_arm_work |= s->has_work;
     }
-    if (has_work)
-        ctx->has_arm_work = true;
-    return has_work;
 }
 
-/* Drivers with an `arm`; any callback may remove sources, so the next one is kept in the context. */
+void dtpi_loop_arm(dtp_ctx *ctx)
+{
+    ctx->needs_arm = false;
+    arm_timer(ctx);
+    arm_sources(ctx);
+    if (ctx->has_arm_work)
+        dtpi_loop_signal(ctx);
+}
+
+/* The marked drivers; any callback may remove sources, so the next one is kept in the context. */
 static bool run_arm_work(dtp_ctx *ctx)
 {
     bool ran = false;
@@ -225,34 +270,42 @@ static bool run_arm_work(dtp_ctx *ctx)
     ctx->has_arm_work = false;
     for (dtpi_source *s = ctx->sources; s; s = ctx->arm_next) {
         ctx->arm_next = s->next;
-        if (s->arm) {
+        if (s->has_work) {
+            s->has_work = false;
             s->ready(s, 0);
             ran = true;
         }
     }
+    ctx->arm_next = NULL;
     return ran;
 }
 
-static int wait_ms(const dtp_ctx *ctx, int64_t deadline_ns)
+/*
+ * How long to sleep at most; -1 for ever. While a virtual clock stands still only workers,
+ * descriptors and other threads can end a sleep, so it sleeps when nothing is to be had from time.
+ */
+static int sleep_ms(dtp_ctx *ctx, int64_t deadline_ns)
 {
-    int64_t until = DTPI_MIN(deadline_ns, dtpi_timers_next(ctx));
+    const int64_t until = DTPI_MIN(deadline_ns, dtpi_timers_next(ctx));
     const int64_t now = dtp_ctx_now_ns(ctx);
-    const int cap = ctx->interrupted ? INTERRUPT_EVERY_MS : INT32_MAX;
+    const int longest = ctx->interrupted ? INTERRUPT_EVERY_MS : -1;
 
-    if (ctx->clock == DTP_CLOCK_VIRTUAL)
-        return 0;
-    if (until == INT64_MAX)
-        return ctx->interrupted ? INTERRUPT_EVERY_MS : -1;
     if (until <= now)
         return 0;
-    return (int)DTPI_MIN((until - now + DTPI_NS_PER_MS - 1) / DTPI_NS_PER_MS, (int64_t)cap);
+    if (until == INT64_MAX)
+        return longest;
+    if (ctx->clock == DTP_CLOCK_VIRTUAL)
+        return dtpi_pool_is_idle(ctx) ? 0 : longest;
+    const int64_t ms = (until - now) / DTPI_NS_PER_MS + 1;
+    return (int)DTPI_MIN(ms, longest < 0 ? INT32_MAX : (int64_t)longest);
 }
 
 dtp_status dtpi_loop_turn(dtp_ctx *ctx, int64_t deadline_ns, bool *ran_out, dtp_error *err)
 {
-    const bool has_work = ctx->has_arm_work || arm_sources(ctx);
+    if (!ctx->has_arm_work)
+        arm_sources(ctx);
     const int n = epoll_wait(ctx->epoll_fd, ctx->batch, DTPI_LOOP_BATCH,
-                             has_work ? 0 : wait_ms(ctx, deadline_ns));
+                             ctx->has_arm_work ? 0 : sleep_ms(ctx, deadline_ns));
 
     if (n < 0 && errno != EINTR)
         return dtpi_fail(err, DTP_ERR_IO, "cannot wait for events: %m");
@@ -261,11 +314,9 @@ dtp_status dtpi_loop_turn(dtp_ctx *ctx, int64_t deadline_ns, bool *ran_out, dtp_
     bool ran = run_batch(ctx);
     ran |= run_arm_work(ctx);
     ran |= dtpi_timers_run(ctx);
-    ran |= run_posted(ctx);
+    ran |= dtpi_loop_run_posted(ctx);
     ctx->dispatching = false;
-    arm_timer(ctx);
-    if (arm_sources(ctx))
-        dtpi_loop_signal(ctx);
+    dtpi_loop_arm(ctx);
     *ran_out = ran;
     return DTP_OK;
 }
@@ -275,24 +326,48 @@ static dtp_status refuse_nested(dtp_error *err)
     return dtpi_fail(err, DTP_ERR_BUSY, "a blocking call from inside a callback");
 }
 
+/* Nothing more can come before the deadline. */
+static bool is_over(dtp_ctx *ctx, int64_t deadline_ns)
+{
+    if (ctx->clock == DTP_CLOCK_VIRTUAL)
+        return sleep_ms(ctx, deadline_ns) == 0;
+    return dtp_ctx_now_ns(ctx) >= deadline_ns;
+}
+
+static dtp_status dispatch_until(dtp_ctx *ctx, int64_t deadline_ns, bool may_wait, dtp_error *err)
+{
+    for (;;) {
+        bool ran = false;
+
+        const dtp_status st = dtpi_loop_turn(ctx, deadline_ns, &ran, err);
+        const bool was_woken = atomic_exchange(&ctx->woken, false);
+        if (st < 0)
+            return st;
+        if (ran)
+            return DTP_OK;
+        if (was_woken || !may_wait)
+            return DTP_PENDING;
+        if (dtpi_ctx_interrupted(ctx))
+            return dtpi_fail(err, DTP_ERR_INTERRUPTED, "interrupted");
+        if (is_over(ctx, deadline_ns))
+            return DTP_PENDING;
+    }
+}
+
 dtp_status dtp_ctx_dispatch(dtp_ctx *ctx, int timeout_ms, dtp_error *err)
 {
-    bool ran = false;
-
     dtp_status st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return st;
     if (ctx->dispatching) {
-        dtpi_ctx_leave(ctx);
-        return refuse_nested(err);
+        st = refuse_nested(err);
+    } else {
+        const int64_t deadline = timeout_ms == 0 ? dtp_ctx_now_ns(ctx)
+                                                 : dtpi_ctx_deadline(ctx, timeout_ms, 0);
+        st = dispatch_until(ctx, deadline, timeout_ms != 0, err);
     }
-    const int64_t now = dtp_ctx_now_ns(ctx);
-    const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now + timeout_ms * DTPI_NS_PER_MS;
-    st = dtpi_loop_turn(ctx, deadline, &ran, err);
-    if (st >= 0 && !ran && timeout_ms != 0 && dtpi_ctx_interrupted(ctx))
-        st = dtpi_fail(err, DTP_ERR_INTERRUPTED, "interrupted");
     dtpi_ctx_leave(ctx);
-    return st < 0 ? st : ran ? DTP_OK : DTP_PENDING;
+    return st;
 }
 
 /* A virtual clock jumps to the next thing that can happen when nothing else will. */
@@ -301,22 +376,18 @@ static void jump(dtp_ctx *ctx, int64_t deadline_ns)
     const int64_t at = DTPI_MIN(deadline_ns, dtpi_timers_next(ctx));
 
     if (at != INT64_MAX && at > dtp_ctx_now_ns(ctx))
-        atomic_store(&ctx->virtual_ns, at);
+        atomic_store_explicit(&ctx->virtual_ns, at, memory_order_relaxed);
 }
 
-static bool pool_is_idle(dtp_ctx *ctx)
-{
-    pthread_mutex_lock(&ctx->pool.mutex);
-    const bool idle = ctx->pool.n_open == 0;
-    pthread_mutex_unlock(&ctx->pool.mutex);
-    return idle;
-}
-
+/* At most every 50 ms, and at once after dtp_ctx_wake. */
 static bool ask_interrupted(dtp_ctx *ctx)
 {
-    const int64_t now = dtp_ctx_now_ns(ctx);
+    const bool was_woken = atomic_exchange(&ctx->woken, false);
 
-    if (!ctx->interrupted || now - ctx->interrupt_asked_ns < INTERRUPT_EVERY_MS * DTPI_NS_PER_MS)
+    if (!ctx->interrupted)
+        return false;
+    const int64_t now = dtpi_monotonic_ns();
+    if (!was_woken && now - ctx->interrupt_asked_ns < INTERRUPT_EVERY_MS * DTPI_NS_PER_MS)
         return false;
     ctx->interrupt_asked_ns = now;
     return dtpi_ctx_interrupted(ctx);
@@ -325,19 +396,20 @@ static bool ask_interrupted(dtp_ctx *ctx)
 dtp_status dtpi_ctx_wait(dtp_ctx *ctx, bool (*done)(void *user), void *user, int64_t deadline_ns,
                          dtp_error *err)
 {
-    if (!done(user) && ctx->dispatching)
-        return refuse_nested(err);
     while (!done(user)) {
+        const bool is_last = dtp_ctx_now_ns(ctx) >= deadline_ns;
         bool ran = false;
 
-        if (dtp_ctx_now_ns(ctx) >= deadline_ns)
-            return DTP_ERR_TIMEOUT;
+        if (ctx->dispatching)
+            return refuse_nested(err);
         if (ask_interrupted(ctx))
             return dtpi_fail(err, DTP_ERR_INTERRUPTED, "interrupted");
         const dtp_status st = dtpi_loop_turn(ctx, deadline_ns, &ran, err);
         if (st < 0)
             return st;
-        if (!ran && ctx->clock == DTP_CLOCK_VIRTUAL && pool_is_idle(ctx))
+        if (is_last && !done(user))
+            return DTP_ERR_TIMEOUT;
+        if (!ran && ctx->clock == DTP_CLOCK_VIRTUAL && dtpi_pool_is_idle(ctx))
             jump(ctx, deadline_ns);
     }
     return DTP_OK;

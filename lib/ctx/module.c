@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -26,11 +27,14 @@ static const dtpi_module *find_builtin(const char *name)
 /* Folder of the file that holds this code: libdtp.so, or the program where it is linked in. */
 static bool own_dir(char *dir_out, size_t room)
 {
+    const struct link_map *map = NULL;
     char path[PATH_MAX];
     Dl_info info;
 
-    if (!dladdr((const void *)(uintptr_t)&dtp_version, &info) || !info.dli_fname ||
-        !realpath(info.dli_fname, path))
+    if (!dladdr1((const void *)(uintptr_t)&dtp_version, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
+        return false;
+    /* The program itself has no name there, and argv[0] says nothing about where it lies. */
+    if (!realpath(map->l_name[0] ? map->l_name : "/proc/self/exe", path))
         return false;
     char *slash = strrchr(path, '/');
     if (!slash || slash == path)

@@ -54,7 +54,7 @@ static void tell(dtpi_task *t)
 {
     dtp_op *op = DTPI_CONTAINER(t, dtp_op, tell_task);
 
-    if (op->fn)
+    if (op->fn && !op->ctx->closing)
         op->fn(op->fn_user, op, atomic_load(&op->status));
     op_unref(op);
 }
@@ -74,7 +74,7 @@ void dtpi_op_end(dtp_op *op, dtp_status status, const dtp_error *detail)
     if (detail)
         op->error = *detail;
     else
-        op->error = (dtp_error){ .status = status, .rank = -1 };
+        dtpi_fail(&op->error, status, "%s: %s", op->ops->name, dtp_status_text(status));
     atomic_store_explicit(&op->status, status, memory_order_release);
     if (op->fn && !op->told)
         post_tell(op);
@@ -92,6 +92,8 @@ dtp_status dtp_op_status(const dtp_op *op, dtp_error *err)
 
 void dtp_op_on_done(dtp_op *op, dtp_op_fn fn, void *user)
 {
+    if (!dtpi_ctx_alive(op->ctx))
+        return;
     op->fn = fn;
     op->fn_user = user;
     if (fn && !op->told && atomic_load(&op->status) != DTP_PENDING)

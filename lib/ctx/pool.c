@@ -43,8 +43,7 @@ static void finish(dtpi_task *t)
     pthread_mutex_lock(&p->mutex);
     p->n_open--;
     pthread_mutex_unlock(&p->mutex);
-    if (w->done)
-        w->done(w);
+    w->done(w);
 }
 
 static void *worker(void *arg)
@@ -63,10 +62,14 @@ static void *worker(void *arg)
         if (!p->head)
             p->tail = &p->head;
         pthread_mutex_unlock(&p->mutex);
+        /* Without `done`, w belongs to `work` from here on. */
+        const bool tells = w->done != NULL;
         w->work(w);
-        w->task.run = finish;
-        dtpi_post(ctx, &w->task);
+        if (tells)
+            dtpi_post(ctx, &w->task);
         pthread_mutex_lock(&p->mutex);
+        if (!tells && --p->n_open == 0)
+            dtpi_loop_signal(ctx);
     }
     pthread_mutex_unlock(&p->mutex);
     return NULL;
@@ -94,7 +97,12 @@ dtp_status dtpi_pool_submit(dtp_ctx *ctx, dtpi_work *w, dtp_error *err)
 
     w->ctx = ctx;
     w->next = NULL;
+    w->task = (dtpi_task){ .run = finish };
     pthread_mutex_lock(&p->mutex);
+    if (p->stop) {
+        pthread_mutex_unlock(&p->mutex);
+        return dtpi_fail(err, DTP_ERR_CANCELED, "the context is closing");
+    }
     if (p->n_threads < p->width && p->n_open >= p->n_threads)
         e = start_thread(ctx);
     if (p->n_threads == 0) {
@@ -115,22 +123,34 @@ uint32_t dtpi_pool_width(const dtp_ctx *ctx)
     return ctx->pool.width;
 }
 
-void dtpi_pool_close(dtp_ctx *ctx)
+bool dtpi_pool_is_idle(dtp_ctx *ctx)
+{
+    pthread_mutex_lock(&ctx->pool.mutex);
+    const bool is_idle = ctx->pool.n_open == 0;
+    pthread_mutex_unlock(&ctx->pool.mutex);
+    return is_idle;
+}
+
+void dtpi_pool_stop(dtp_ctx *ctx)
 {
     dtpi_pool *p = &ctx->pool;
 
-    /* A forked child has no threads to join, and may have inherited a held mutex. */
-    if (ctx->fork_mark && !dtpi_ctx_alive(ctx)) {
-        dtpi_free(&ctx->a, p->threads, p->width * sizeof(*p->threads));
-        return;
-    }
     pthread_mutex_lock(&p->mutex);
     p->stop = true;
     pthread_cond_broadcast(&p->more);
     pthread_mutex_unlock(&p->mutex);
     for (uint32_t i = 0; i < p->n_threads; i++)
         pthread_join(p->threads[i], NULL);
+    p->n_threads = 0;
+}
+
+void dtpi_pool_free(dtp_ctx *ctx)
+{
+    dtpi_pool *p = &ctx->pool;
+
     dtpi_free(&ctx->a, p->threads, p->width * sizeof(*p->threads));
+    if (!dtpi_ctx_alive(ctx))
+        return;
     pthread_cond_destroy(&p->more);
     pthread_mutex_destroy(&p->mutex);
 }

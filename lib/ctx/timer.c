@@ -2,6 +2,11 @@
 /* timer.c - a binary heap of timers; the same for the real and the virtual clock. */
 #include "ctx/internal.h"
 
+static bool is_before(const dtpi_timer *a, const dtpi_timer *b)
+{
+    return a->at_ns < b->at_ns || (a->at_ns == b->at_ns && a->turn < b->turn);
+}
+
 static void heap_put(dtp_ctx *ctx, uint32_t slot, dtpi_timer *t)
 {
     ctx->heap[slot] = t;
@@ -12,7 +17,7 @@ static void heap_up(dtp_ctx *ctx, uint32_t slot)
 {
     dtpi_timer *t = ctx->heap[slot];
 
-    for (; slot > 1 && ctx->heap[slot / 2]->at_ns > t->at_ns; slot /= 2)
+    for (; slot > 1 && is_before(t, ctx->heap[slot / 2]); slot /= 2)
         heap_put(ctx, slot, ctx->heap[slot / 2]);
     heap_put(ctx, slot, t);
 }
@@ -22,9 +27,9 @@ static void heap_down(dtp_ctx *ctx, uint32_t slot)
     dtpi_timer *t = ctx->heap[slot];
 
     for (uint32_t child = slot * 2; child <= ctx->n_heap; child = slot * 2) {
-        if (child < ctx->n_heap && ctx->heap[child + 1]->at_ns < ctx->heap[child]->at_ns)
+        if (child < ctx->n_heap && is_before(ctx->heap[child + 1], ctx->heap[child]))
             child++;
-        if (ctx->heap[child]->at_ns >= t->at_ns)
+        if (!is_before(ctx->heap[child], t))
             break;
         heap_put(ctx, slot, ctx->heap[child]);
         slot = child;
@@ -54,8 +59,11 @@ dtp_status dtpi_timer_set(dtp_ctx *ctx, dtpi_timer *t, int64_t at_ns, dtp_error 
     if (ctx->n_heap + 1 >= ctx->cap_heap && !heap_grow(ctx))
         return dtpi_fail_nomem(err, 0);
     t->at_ns = at_ns;
+    t->turn = ctx->timer_turn++;
     heap_put(ctx, ++ctx->n_heap, t);
     heap_up(ctx, t->slot);
+    if (t->slot == 1)
+        dtpi_ctx_rearm(ctx);
     return DTP_OK;
 }
 
