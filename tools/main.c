@@ -48,7 +48,8 @@ int cmd_finish(const dtp_cmd *cmd)
 
 static void print_usage(FILE *out)
 {
-    fprintf(out, "usage: dtp COMMAND [OPTIONS]\n\ncommands:\n");
+    fprintf(out, "usage: dtp COMMAND [OPTIONS]\n\n"
+                 "Machines, jobs and checkpoints of distributed training.\n\ncommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "\n`dtp COMMAND --help` tells more; `dtp --version` prints the version.\n");
