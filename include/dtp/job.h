@@ -47,7 +47,8 @@ typedef enum dtp_job_state {
 
 typedef enum dtp_job_event_type {
     DTP_JOB_EV_STATE = 1,       /* `state` is new */
-    DTP_JOB_EV_OUTPUT = 2,      /* `text` is one line (without newline) of `rank`, `stream` 1 or 2 */
+    DTP_JOB_EV_OUTPUT = 2,      /* `text` is one line (without newline) of `rank`, `stream` 1 or 2;
+                                   lines over 64 KiB come in pieces; rank -1: the shim itself */
     DTP_JOB_EV_EXIT = 3,        /* `rank` ended with `exit_code` or `signal` */
     DTP_JOB_EV_CAUSE = 4        /* `text` is the first cause of a failure */
 } dtp_job_event_type;
@@ -61,19 +62,22 @@ typedef struct dtp_job_event {
     int32_t stream;
     int32_t exit_code;          /* -1 when it ended by a signal */
     int32_t signal;
-    const char *text;           /* lent during the call; NULL where there is none */
+    const char *text;           /* lent during the call, terminated; NULL where there is none */
+    size_t text_bytes;          /* its length: a line of output may hold any byte */
 } dtp_job_event;
 
 typedef void (*dtp_job_fn)(void *user, dtp_job *job, const dtp_job_event *event);
 
 typedef struct dtp_job_opts {
     size_t size;
-    const char *run_dir;        /* state, sockets, locks and logs; NULL: $XDG_RUNTIME_DIR is not read;
-                                   /run/dtp for root, /tmp/dtp-UID else */
-    const char *shim;           /* the dtp-shim program; NULL: beside the library, then PATH */
+    const char *run_dir;        /* state, sockets, locks and logs; NULL: /run/dtp for root, /tmp/dtp-UID
+                                   else */
+    const char *shim;           /* the dtp-shim program; NULL: beside the library, then PATH of env_base */
     const dtp_topo *topo;       /* for placement; NULL: load it */
-    dtp_job_fn on_event;        /* runs inside dispatch; NULL: none */
+    dtp_job_fn on_event;        /* runs inside dispatch, wait and start; may close the job; NULL: none */
     void *user;
+    uint32_t all_output;        /* attach: 1: output of the present attempt from its beginning */
+    uint32_t look_only;         /* attach: 1: read what is known now and supervise nothing */
 } dtp_job_opts;
 
 #define DTP_JOB_OPTS_INIT { sizeof(dtp_job_opts) }
@@ -115,11 +119,31 @@ DTP_API dtp_status dtp_job_get_info(const dtp_job *job, dtp_job_info *info_out, 
  */
 DTP_API dtp_status dtp_job_wait(dtp_job *job, int timeout_ms, dtp_error *err);
 
+/* One rank of the present or last attempt. */
+typedef struct dtp_job_rank {
+    size_t size;
+    int32_t pid;
+    uint32_t ended;             /* 1: it has ended with `exit_code` or `signal` */
+    int32_t exit_code;          /* -1 when it ended by a signal */
+    int32_t signal;
+} dtp_job_rank;
+
+/* What is known of `rank`. Errors: RANGE. Threads: ctx. Since 0.1. */
+DTP_API dtp_status dtp_job_get_rank(const dtp_job *job, uint32_t rank, dtp_job_rank *rank_out,
+                                    dtp_error *err);
+
 /*
- * Ends the gang: SIGTERM, grace, SIGKILL, descendants included; the job ends as CANCELED.
- * Threads: any. Since 0.1.
+ * Ends the gang: SIGTERM, grace, SIGKILL, descendants included; the job ends as CANCELED. A second
+ * call skips the grace. Threads: any. Since 0.1.
  */
 DTP_API void dtp_job_cancel(dtp_job *job);
+
+/*
+ * Asks for the job `name` to be cancelled, whoever supervises it, and returns when that is known to
+ * its shim. Errors: NOT_FOUND (none runs under that name), IO, TIMEOUT. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_job_stop(dtp_ctx *ctx, const char *name, const dtp_job_opts *opts,
+                                dtp_error *err);
 
 /* Lets go of the handle; the job goes on. NULL is fine. Threads: ctx. Since 0.1. */
 DTP_API void dtp_job_close(dtp_job *job);
