@@ -106,7 +106,8 @@ typedef struct dtp_job_info {
     uint32_t n_ranks;           /* of the present attempt */
     int32_t exit_code;          /* valid when ended: what `dtp run` exits with */
     const char *cause;          /* first cause of the last failure; NULL none; lent */
-    const char *log_dir;        /* lent */
+    const char *log_dir;        /* lent; attempt-A/rank-R.out and .err are in it */
+    uint32_t n_ranks_asked;     /* of the first attempt */
 } dtp_job_info;
 
 /* Threads: ctx. Since 0.1. */

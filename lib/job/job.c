@@ -286,6 +286,7 @@ dtp_status dtp_job_get_info(const dtp_job *job, dtp_job_info *info_out, dtp_erro
         .exit_code = job->state.exit_code,
         .cause = job->cause_text[0] ? job->cause_text : NULL,
         .log_dir = job->log_dir,
+        .n_ranks_asked = job->spec.n_ranks,
     };
 
     return DTPI_RESULT_WRITE(info_out, &info, err);
