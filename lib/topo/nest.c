@@ -243,6 +243,9 @@ static void nest_device(dtpi_topo_build *b, int32_t i)
     it->obj.numa = numa_with_cpus(b, it->obj.numa);
     if (it->obj.numa == DTP_UNKNOWN)
         it->obj.numa = numa_of_set(b, it);
+    /* Where there is one node it is the nearest. */
+    if (it->obj.numa == DTP_UNKNOWN)
+        it->obj.numa = b->items[b->machine].obj.numa;
     if (above >= 0 && above != i && b->items[above].obj.type == DTP_TOPO_BRIDGE)
         it->parent = above;
     else

@@ -102,6 +102,19 @@ static void test_memory_nodes_name_the_nearest_node_with_processors(void **state
     dtp_topo_close(topo);
 }
 
+static void test_the_only_numa_node_is_the_nearest(void **state)
+{
+    facts f = facts_begin();
+
+    (void)state;
+    facts_processors(&f, 1, 2, 1);
+    facts_device(&f, DTP_TOPO_NIC, "mlx5_0", "0000:01:00.0", NULL, NULL);
+    dtp_topo *topo = facts_end(&f);
+    assert_int_equal(nth(topo, DTP_TOPO_NIC, 0).numa, 0);
+    assert_string_equal(nth(topo, DTP_TOPO_NIC, 0).cpus, "0-1");
+    dtp_topo_close(topo);
+}
+
 static void test_overlapping_sets_drop_nothing(void **state)
 {
     facts f = facts_begin();
@@ -204,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_devices_know_their_numa_node_and_order),
         cmocka_unit_test(test_facts_about_one_device_are_merged),
         cmocka_unit_test(test_memory_nodes_name_the_nearest_node_with_processors),
+        cmocka_unit_test(test_the_only_numa_node_is_the_nearest),
         cmocka_unit_test(test_overlapping_sets_drop_nothing),
         cmocka_unit_test(test_loops_of_bridges_end_at_the_machine),
         cmocka_unit_test(test_bridges_without_devices_are_left_out),
