@@ -25,6 +25,7 @@ typedef struct dtpi_agent_opts {
     const uint8_t *secret;      /* DTP_SECRET_BYTES or NULL (insecure) */
     const char *net;            /* "tcp", "ucx" or NULL: chosen */
     int timeout_ms;             /* of the join */
+    int32_t host_rank_plus_1;   /* a rank's process hosts this agent: its rank + 1; 0: the shim */
 } dtpi_agent_opts;
 
 /* Listens and returns; everything else happens in dispatch. Errors: INVAL, IO, EXISTS, PERM, NOMEM. */
@@ -37,5 +38,12 @@ void dtpi_agent_close(dtpi_agent *agent);
  * no failure.
  */
 void dtpi_agent_rank_ended(dtpi_agent *agent, int32_t rank, int32_t pid, int wstatus);
+
+/* Every local rank that joined has left or ended. */
+bool dtpi_agent_is_done(const dtpi_agent *agent);
+/* The group failed before all local ranks had come. */
+bool dtpi_agent_failed_early(const dtpi_agent *agent);
+/* Nothing waits to be sent. */
+bool dtpi_agent_is_idle(const dtpi_agent *agent);
 
 #endif /* DTPI_GROUP_AGENT_H */

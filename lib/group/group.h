@@ -35,6 +35,12 @@ dtp_status dtpi_group_check(dtp_group *group, dtp_error *err);
 const _Atomic uint32_t *dtpi_group_verdict_word(const dtp_group *group);
 
 /*
+ * Looks whether the node's agent still lives, and sets the word if not; a system call or two. While
+ * this rank dispatches that is seen anyway: spin loops call it every few milliseconds.
+ */
+void dtpi_group_poll(dtp_group *group);
+
+/*
  * The verdict as a failure: waits (at most a second) for its text on this rank's socket.
  * Returns PEER or ABORTED.
  */

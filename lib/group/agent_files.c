@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_files.c - the memory files of a node: control page, table of ranks, and what members ask for.
+ *
+ * All are memfds passed over the Unix sockets: /dev/shm is not needed.
+ */
+#include "group/agent_internal.h"
+#include "group/shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define MEMORY_MAX_BYTES (1ull << 46)
+
+void dtpi_control_set(struct control_page *page, dtp_status status)
+{
+    uint32_t healthy = 0;
+
+    atomic_compare_exchange_strong(&page->word, &healthy, (uint32_t)-status);
+    syscall(SYS_futex, &page->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void agent_set_word(dtpi_agent *agent, dtp_status status)
+{
+    dtpi_control_set(agent->control, status);
+}
+
+static dtp_status make_file(const char *name, uint64_t bytes, int *fd_out, dtp_error *err)
+{
+    DTPI_AUTO_FD int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0)
+        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot make a memory file: %m");
+    if (ftruncate(fd, (off_t)bytes) < 0)
+        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot make a memory file of %llu bytes: %m",
+                         (unsigned long long)bytes);
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+        return dtpi_fail(err, DTP_ERR_IO, "cannot seal a memory file: %m");
+    *fd_out = dtpi_take_fd(&fd);
+    return DTP_OK;
+}
+
+dtp_status agent_files_open(dtpi_agent *agent, dtp_error *err)
+{
+    dtp_status st = make_file("dtp-control", SHARED_PAGE_BYTES, &agent->control_fd, err);
+
+    if (st < 0)
+        return st;
+    void *p = mmap(NULL, SHARED_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, agent->control_fd, 0);
+    if (p == MAP_FAILED)
+        return dtpi_fail(err, DTP_ERR_NOMEM, "cannot map the control page: %m");
+    agent->control = p;
+    agent->control->magic = SHARED_MAGIC;
+    return DTP_OK;
+}
+
+void agent_files_close(dtpi_agent *agent)
+{
+    while (agent->memory) {
+        struct agent_memory *m = agent->memory;
+        agent->memory = m->next;
+        dtpi_close_fd(&m->fd);
+        dtpi_buf_free(&m->given);
+        dtpi_free(dtpi_ctx_alloc(agent->ctx), m, sizeof(*m));
+    }
+    if (agent->control)
+        munmap(agent->control, SHARED_PAGE_BYTES);
+    dtpi_close_fd(&agent->control_fd);
+    dtpi_close_fd(&agent->table_fd);
+}
+
+/* ---- table ---- */
+
+static void write_table(dtpi_agent *agent, dtpi_buf *b)
+{
+    uint32_t n_nodes;
+    const dtpi_row *rows = dtpi_core_rows(agent->core);
+    const dtpi_node *nodes = dtpi_core_nodes(agent->core, &n_nodes);
+    const struct shared_table head = { SHARED_MAGIC, DTPI_WIRE_VERSION, agent->o.world_size, n_nodes };
+
+    dtpi_buf_append(b, &head, sizeof(head));
+    for (uint32_t i = 0; i < agent->o.world_size; i++) {
+        const struct shared_row row = { rows[i].node, rows[i].local_rank, rows[i].pid, 0 };
+        dtpi_buf_append(b, &row, sizeof(row));
+    }
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        struct shared_node node = { .host_rank = nodes[i].host_rank };
+        snprintf(node.host, sizeof(node.host), "%s", nodes[i].host);
+        dtpi_buf_append(b, &node, sizeof(node));
+    }
+}
+
+static dtp_status publish_table(dtpi_agent *agent, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
+
+    write_table(agent, &b);
+    if (b.failed)
+        return dtpi_fail_nomem(err, 0);
+    dtp_status st = make_file("dtp-table", b.len, &agent->table_fd, err);
+    if (st < 0)
+        return st;
+    for (size_t at = 0; at < b.len;) {
+        const ssize_t n = pwrite(agent->table_fd, b.data + at, b.len - at, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return dtpi_fail(err, DTP_ERR_IO, "cannot write the table of ranks: %m");
+        at += (size_t)n;
+    }
+    if (fcntl(agent->table_fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) < 0)
+        return dtpi_fail(err, DTP_ERR_IO, "cannot seal the table of ranks: %m");
+    return DTP_OK;
+}
+
+static dtpi_buf begin(const dtpi_agent *agent, uint8_t type, uint64_t group, uint32_t seq)
+{
+    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
+    const dtpi_frame f = { .type = type, .attempt = agent->o.attempt, .generation = 1, .seq = seq,
+                           .group = group, .rank = -1 };
+
+    dtpi_frame_begin(&b, &f);
+    return b;
+}
+
+void agent_welcome_all(dtpi_agent *agent)
+{
+    if (publish_table(agent, &agent->trouble) < 0)
+        return;
+    dtpi_buf b = begin(agent, DTPI_F_WELCOME, DTPI_WORLD_ID, 0);
+    DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
+    const int fds[2] = { agent->control_fd, agent->table_fd };
+    for (uint32_t i = 0; m && i < agent->n_by_local; i++)
+        if (agent->by_local[i] && !dtpi_core_slot_is_free(agent->core, i))
+            dtpi_link_send(agent->by_local[i]->link, m, fds, 2);
+    if (!m)
+        dtpi_fail_nomem(&agent->trouble, 0);
+}
+
+/* ---- node memory ---- */
+
+static bool was_given(const struct agent_memory *m, uint32_t slot)
+{
+    const uint32_t *slots = (const uint32_t *)(const void *)m->given.data;
+
+    for (size_t i = 0; i < m->given.len / sizeof(*slots); i++)
+        if (slots[i] == slot)
+            return true;
+    return false;
+}
+
+/* The oldest file with this tag that `slot` has not fetched; NULL: a new one is due. */
+static struct agent_memory *find_memory(dtpi_agent *agent, uint64_t group, uint32_t tag,
+                                        uint32_t slot)
+{
+    for (struct agent_memory *m = agent->memory; m; m = m->next)
+        if (m->group == group && m->tag == tag && !was_given(m, slot))
+            return m;
+    return NULL;
+}
+
+static struct agent_memory *make_memory(dtpi_agent *agent, uint64_t group, uint32_t tag,
+                                        uint64_t bytes, dtp_error *err)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(agent->ctx);
+    struct agent_memory **tail = &agent->memory;
+    struct agent_memory *m = dtpi_alloc(a, sizeof(*m));
+
+    if (!m) {
+        dtpi_fail_nomem(err, sizeof(*m));
+        return NULL;
+    }
+    if (make_file("dtp-node", bytes, &m->fd, err) < 0) {
+        dtpi_free(a, m, sizeof(*m));
+        return NULL;
+    }
+    m->group = group;
+    m->tag = tag;
+    m->bytes = bytes;
+    m->given = dtpi_buf_init(a);
+    while (*tail)
+        tail = &(*tail)->next;
+    *tail = m;
+    return m;
+}
+
+static void drop_memory(dtpi_agent *agent, struct agent_memory *m)
+{
+    for (struct agent_memory **p = &agent->memory; *p; p = &(*p)->next)
+        if (*p == m) {
+            *p = m->next;
+            break;
+        }
+    dtpi_close_fd(&m->fd);
+    dtpi_buf_free(&m->given);
+    dtpi_free(dtpi_ctx_alloc(agent->ctx), m, sizeof(*m));
+}
+
+/* Finds or makes the file; NULL with the reason in `err`. */
+static struct agent_memory *serve_memory(struct agent_conn *conn, const dtpi_frame *f, dtp_error *err)
+{
+    dtpi_agent *agent = conn->agent;
+    dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
+    const uint32_t tag = dtpi_rd_u32(&r);
+    const uint64_t bytes = dtpi_rd_u64(&r);
+
+    if (!dtpi_rd_done(&r) || !dtpi_core_is_local_member(agent->core, f->group, conn->slot)) {
+        dtpi_fail(err, DTP_ERR_PROTO, "malformed question for node memory");
+        return NULL;
+    }
+    if (bytes == 0 || bytes > MEMORY_MAX_BYTES) {
+        dtpi_fail(err, DTP_ERR_LIMIT, "node memory of %llu bytes", (unsigned long long)bytes);
+        return NULL;
+    }
+    struct agent_memory *m = find_memory(agent, f->group, tag, conn->slot);
+    if (!m)
+        m = make_memory(agent, f->group, tag, bytes, err);
+    if (m && m->bytes != bytes) {
+        dtpi_fail(err, DTP_ERR_INVAL, "node memory %u: rank %d wants %llu bytes, others %llu", tag,
+                  f->rank, (unsigned long long)bytes, (unsigned long long)m->bytes);
+        return NULL;
+    }
+    return m;
+}
+
+bool agent_memory_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes)
+{
+    dtpi_agent *agent = conn->agent;
+    dtp_error err = { .status = DTP_OK };
+    dtpi_frame f;
+
+    if (!dtpi_frame_read(data, bytes, &f) || f.type != DTPI_F_MEMORY)
+        return false;
+    struct agent_memory *m = serve_memory(conn, &f, &err);
+    dtpi_buf b = begin(agent, DTPI_F_MEMORY_IS, f.group, f.seq);
+    dtpi_wr_u32(&b, (uint32_t)(m ? DTP_OK : err.status));
+    dtpi_wr_text(&b, m ? "" : err.text);
+    DTPI_AUTO(msg) dtpi_msg *msg = dtpi_msg_new(&b);
+    if (msg)
+        dtpi_link_send(conn->link, msg, m ? &m->fd : NULL, m ? 1 : 0);
+    if (!m)
+        return true;
+    dtpi_buf_append(&m->given, &conn->slot, sizeof(conn->slot));
+    if (m->given.failed ||
+        m->given.len / sizeof(conn->slot) >= dtpi_core_n_local_members(agent->core, f.group))
+        drop_memory(agent, m);
+    return true;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agent_internal.h - fields of the agent behind sockets, for agent*.c. */
+#ifndef DTPI_GROUP_AGENT_INTERNAL_H
+#define DTPI_GROUP_AGENT_INTERNAL_H
+
+#include <sys/wait.h>
+
+#include "group/agent.h"
+#include "group/core.h"
+#include "group/handshake.h"
+#include "net/link.h"
+#include "net/sock.h"
+
+enum conn_role { CONN_STRANGER, CONN_LOCAL, CONN_CHILD, CONN_CONNECTING, CONN_PARENT };
+
+struct agent_conn {
+    dtpi_agent *agent;
+    struct agent_conn *next, **prev;
+    enum conn_role role;
+    uint32_t slot;
+    dtpi_link *link;
+    dtpi_hs hs;
+    int64_t since_ns;
+    int32_t rank, pid;          /* of a local rank */
+    int pidfd;
+    dtpi_source pid_source;
+    struct agent_carrier *carrier;      /* control over UCX, NULL: over the link */
+};
+
+/* A memory file that not all members have fetched yet. */
+struct agent_memory {
+    struct agent_memory *next;
+    uint64_t group;
+    uint32_t tag;
+    uint64_t bytes;
+    int fd;
+    dtpi_buf given;             /* slots, uint32_t */
+};
+
+struct dtpi_agent {
+    dtp_ctx *ctx;
+    dtpi_agent_opts o;
+    char job[64];
+    uint8_t secret[DTP_SECRET_BYTES];
+    bool insecure, wants_ucx;
+    dtpi_core *core;
+    int unix_fd, tcp_fd, spare_fd;
+    char *socket_path;
+    dtpi_source unix_source, tcp_source;
+    struct agent_conn *conns;
+    uint32_t n_strangers;
+    struct agent_conn **by_local, **by_child;
+    uint32_t n_by_local, n_by_child;
+    dtpi_timer timer;
+    dtp_error trouble;          /* to tell the core after its call */
+
+    /* agent_parent.c */
+    dtpi_endpoint root;
+    struct agent_conn *parent;  /* proven */
+    struct agent_conn *connecting;
+    int64_t connect_at_ns;
+    uint32_t n_connects;
+
+    /* agent_files.c */
+    int control_fd, table_fd;
+    struct control_page *control;
+    struct agent_memory *memory;
+
+    /* agent_ucx.c */
+    struct agent_ucx *ucx;
+};
+
+/* agent.c */
+struct agent_conn *agent_conn_of(dtpi_agent *agent, enum conn_role role, uint32_t slot);
+struct agent_conn *agent_conn_new(dtpi_agent *agent, int fd_take, enum conn_role role,
+                                  dtpi_hs_role hs_role);
+void agent_conn_close(struct agent_conn *conn);
+/* After every input: timers, and what could not be said from inside the core's callbacks. */
+void agent_after_input(dtpi_agent *agent);
+void agent_member_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+
+/* agent_parent.c: reaching the root */
+void agent_parent_tick(dtpi_agent *agent, int64_t now_ns);
+void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+void agent_parent_failed(struct agent_conn *conn, dtp_status why);
+
+/* agent_files.c: the control page, the table, node memory */
+dtp_status agent_files_open(dtpi_agent *agent, dtp_error *err);
+void agent_files_close(dtpi_agent *agent);
+void agent_set_word(dtpi_agent *agent, dtp_status status);
+void agent_welcome_all(dtpi_agent *agent);
+/* True where the message was about node memory. */
+bool agent_memory_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+
+/* agent_ucx.c: control between agents over UCX, or over the link */
+void agent_seal(struct agent_conn *conn, const uint8_t *key_out, const uint8_t *key_in);
+void agent_carrier_offer(struct agent_conn *conn);
+bool agent_carrier_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+void agent_carry(struct agent_conn *conn, dtpi_msg *msg);
+void agent_carrier_close(struct agent_conn *conn);
+void agent_carriers_close(dtpi_agent *agent);
+
+#endif /* DTPI_GROUP_AGENT_INTERNAL_H */

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ask.c - questions of a rank to its agent: keys and values, node memory. */
+#include "group/group_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+/* ---- questions and answers ---- */
+
+static void ask(struct session *s, struct question *q)
+{
+    q->session = s;
+    q->seq = ++s->next_seq;
+    q->fd = -1;
+    q->value = dtpi_buf_init(dtpi_ctx_alloc(s->ctx));
+    q->next = s->questions;
+    s->questions = q;
+}
+
+static void unlist(struct question *q)
+{
+    for (struct question **p = &q->session->questions; *p; p = &(*p)->next)
+        if (*p == q) {
+            *p = q->next;
+            return;
+        }
+}
+
+static void read_answer(struct question *q, const dtpi_frame *f)
+{
+    dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
+    const dtp_status st = (dtp_status)dtpi_rd_u32(&r);
+    size_t bytes = 0;
+    const uint8_t *value = dtpi_rd_block(&r, DTP_GROUP_MAX_MSG, &bytes);
+
+    if (!dtpi_rd_done(&r) || st > 0)
+        dtpi_fail(&q->error, DTP_ERR_PROTO, "malformed answer from the agent");
+    else if (st < 0)
+        dtpi_fail(&q->error, st, "%.*s", (int)bytes, value ? (const char *)value : "");
+    else if (!dtpi_buf_append(&q->value, value, bytes))
+        dtpi_fail_nomem(&q->error, bytes);
+}
+
+void asks_answer(struct session *s, const dtpi_frame *f, int fd)
+{
+    struct question *q = s->questions;
+
+    while (q && q->seq != f->seq)
+        q = q->next;
+    if (!q) {
+        dtpi_close_fd(&fd);
+        return;
+    }
+    unlist(q);
+    read_answer(q, f);
+    q->fd = fd;
+    q->done = true;
+}
+
+void asks_fail(struct session *s, const dtp_error *why)
+{
+    while (s->questions) {
+        struct question *q = s->questions;
+        s->questions = q->next;
+        q->error = *why;
+        q->done = true;
+    }
+}
+
+static bool is_answered(void *user)
+{
+    const struct question *q = user;
+
+    return q->done || atomic_load(&q->session->has_verdict);
+}
+
+/* Sends and waits. What it holds (value, fd) is the caller's afterwards, also after a failure. */
+static dtp_status ask_and_wait(dtp_group *g, struct question *q, dtpi_buf *b_take,
+                               int64_t deadline_ns, dtp_error *err)
+{
+    struct session *s = g->session;
+
+    if (b_take->failed) {
+        unlist(q);
+        dtpi_buf_free(b_take);
+        return dtpi_fail_nomem(err, 0);
+    }
+    session_send(s, b_take);
+    dtp_status st = dtpi_ctx_wait(g->ctx, is_answered, q, deadline_ns, err);
+    if (!q->done)
+        unlist(q);
+    if (st < 0)
+        return st;
+    if (!q->done)
+        return session_verdict(s, err);
+    if (q->error.status < 0) {
+        if (err)
+            *err = q->error;
+        return q->error.status;
+    }
+    return DTP_OK;
+}
+
+static void question_free(struct question *q)
+{
+    dtpi_buf_free(&q->value);
+    dtpi_close_fd(&q->fd);
+}
+
+/* ---- key-value ---- */
+
+static dtp_status check_key(const char *key, dtp_error *err)
+{
+    const size_t n = key ? strlen(key) : 0;
+
+    if (n == 0 || n > 255 || !dtpi_utf8_ok(key, n))
+        return dtpi_fail(err, DTP_ERR_INVAL, "a key has 1 to 255 bytes of text, this one %zu", n);
+    return DTP_OK;
+}
+
+static void pair_free(const dtp_allocator *a, struct pair *p)
+{
+    dtpi_text_free(a, p->key);
+    dtpi_free(a, p->value, p->bytes);
+    dtpi_free(a, p, sizeof(*p));
+}
+
+void pairs_free(dtp_group *g)
+{
+    while (g->pairs) {
+        struct pair *p = g->pairs;
+        g->pairs = p->next;
+        pair_free(dtpi_ctx_alloc(g->ctx), p);
+    }
+}
+
+static struct pair *find_pair(const dtp_group *g, const char *key)
+{
+    struct pair *p = g->pairs;
+
+    while (p && strcmp(p->key, key) != 0)
+        p = p->next;
+    return p;
+}
+
+/* A group of one keeps its pairs itself. */
+static dtp_status set_alone(dtp_group *g, const char *key, const void *value, size_t bytes,
+                            dtp_error *err)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(g->ctx);
+    struct pair *p = dtpi_alloc(a, sizeof(*p));
+
+    if (!p)
+        return dtpi_fail_nomem(err, sizeof(*p));
+    p->bytes = bytes;
+    p->key = dtpi_text_dup(a, key);
+    p->value = dtpi_alloc(a, bytes);
+    if (!p->key || !p->value) {
+        pair_free(a, p);
+        return dtpi_fail_nomem(err, bytes);
+    }
+    if (bytes)
+        memcpy(p->value, value, bytes);
+    for (struct pair **at = &g->pairs; *at; at = &(*at)->next) {
+        struct pair *old = *at;
+        if (strcmp(old->key, key) == 0) {
+            *at = old->next;
+            pair_free(a, old);
+            break;
+        }
+    }
+    p->next = g->pairs;
+    g->pairs = p;
+    return DTP_OK;
+}
+
+static dtp_status set(dtp_group *g, const char *key, const void *value, size_t bytes, int timeout_ms,
+                      dtp_error *err)
+{
+    struct question q = { 0 };
+
+    dtp_status st = check_key(key, err);
+    if (st >= 0 && bytes > DTP_GROUP_MAX_MSG)
+        st = dtpi_fail(err, DTP_ERR_LIMIT, "a value of %zu bytes: at most %d are possible", bytes,
+                       DTP_GROUP_MAX_MSG);
+    if (st >= 0)
+        st = dtpi_group_check(g, err);
+    if (st < 0)
+        return st;
+    if (!g->session->link)
+        return set_alone(g, key, value, bytes, err);
+    ask(g->session, &q);
+    dtpi_buf b = session_begin(g->session, DTPI_F_SET, g->id, 0, q.seq);
+    dtpi_wr_text(&b, key);
+    dtpi_wr_block(&b, value, bytes);
+    st = ask_and_wait(g, &q, &b, dtpi_ctx_deadline(g->ctx, timeout_ms, dtpi_group_timeout_ms(g)), err);
+    question_free(&q);
+    if (st == DTP_ERR_TIMEOUT)
+        dtpi_fail(err, st, "setting key '%s': no answer in time", key);
+    if (st == DTP_ERR_LIMIT)
+        dtpi_fail(err, st, "setting key '%s': the group's keys hold too much", key);
+    return st;
+}
+
+dtp_status dtp_group_set(dtp_group *g, const char *key, const void *value, size_t bytes,
+                         int timeout_ms, dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_enter(g->ctx, err);
+
+    if (st < 0)
+        return st;
+    st = set(g, key, value, bytes, timeout_ms, err);
+    dtpi_ctx_leave(g->ctx);
+    return dtpi_noun(err, "group", st);
+}
+
+static dtp_status give_value(const uint8_t *value, size_t bytes, void **value_out, size_t *bytes_out,
+                             dtp_error *err)
+{
+    void *copy = malloc(bytes + 1);
+
+    if (!copy)
+        return dtpi_fail_nomem(err, bytes);
+    if (bytes)
+        memcpy(copy, value, bytes);
+    ((char *)copy)[bytes] = '\0';       /* handy for text */
+    *value_out = copy;
+    if (bytes_out)
+        *bytes_out = bytes;
+    return DTP_OK;
+}
+
+/* Nobody else can set a key: waiting is only for an abort. */
+static dtp_status lookup_alone(dtp_group *g, const char *key, int timeout_ms, void **value_out,
+                               size_t *bytes_out, dtp_error *err)
+{
+    const struct pair *p = find_pair(g, key);
+    struct question q = { .session = g->session };
+    dtp_status st = DTP_OK;
+
+    if (p)
+        return give_value(p->value, p->bytes, value_out, bytes_out, err);
+    if (timeout_ms < 0)
+        return dtpi_fail(err, DTP_ERR_NOT_FOUND, "key '%s' is not set", key);
+    st = dtpi_ctx_wait(g->ctx, is_answered, &q,
+                       dtpi_ctx_deadline(g->ctx, timeout_ms, dtpi_group_timeout_ms(g)), err);
+    if (st == DTP_ERR_TIMEOUT)
+        return dtpi_fail(err, st, "key '%s' was not set in time", key);
+    return st < 0 ? st : session_verdict(g->session, err);
+}
+
+static dtp_status lookup(dtp_group *g, const char *key, void **value_out, size_t *bytes_out,
+                         int timeout_ms, dtp_error *err)
+{
+    struct session *s = g->session;
+    struct question q = { 0 };
+
+    dtp_status st = check_key(key, err);
+    if (st >= 0)
+        st = dtpi_group_check(g, err);
+    if (st < 0)
+        return st;
+    if (!s->link)
+        return lookup_alone(g, key, timeout_ms, value_out, bytes_out, err);
+    ask(s, &q);
+    dtpi_buf b = session_begin(s, DTPI_F_GET, g->id, 0, q.seq);
+    dtpi_wr_u8(&b, timeout_ms >= 0);
+    dtpi_wr_text(&b, key);
+    st = ask_and_wait(g, &q, &b, dtpi_ctx_deadline(g->ctx, DTPI_MAX(timeout_ms, 0),
+                                                   dtpi_group_timeout_ms(g)), err);
+    if (st == DTP_OK)
+        st = give_value(q.value.data, q.value.len, value_out, bytes_out, err);
+    else if (!q.done) {
+        b = session_begin(s, DTPI_F_FORGET, g->id, 0, q.seq);
+        session_send(s, &b);
+    }
+    question_free(&q);
+    if (st == DTP_ERR_NOT_FOUND)
+        dtpi_fail(err, st, "key '%s' is not set", key);
+    if (st == DTP_ERR_TIMEOUT)
+        dtpi_fail(err, st, "key '%s' was not set in time", key);
+    return st;
+}
+
+dtp_status dtp_group_lookup(dtp_group *g, const char *key, void **value_out, size_t *bytes_out,
+                            int timeout_ms, dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_enter(g->ctx, err);
+
+    if (st < 0)
+        return st;
+    st = lookup(g, key, value_out, bytes_out, timeout_ms, err);
+    dtpi_ctx_leave(g->ctx);
+    return dtpi_noun(err, "group", st);
+}
+
+/* ---- node memory ---- */
+
+static dtp_status memory_alone(size_t bytes, int *fd_out, dtp_error *err)
+{
+    DTPI_AUTO_FD int fd = memfd_create("dtp-node", MFD_CLOEXEC);
+
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
+        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot make a memory file of %zu bytes: %m",
+                         bytes);
+    *fd_out = dtpi_take_fd(&fd);
+    return DTP_OK;
+}
+
+static dtp_status node_memory(dtp_group *g, uint32_t tag, size_t bytes, int64_t deadline_ns,
+                              int *fd_out, dtp_error *err)
+{
+    struct question q = { 0 };
+
+    dtp_status st = dtpi_group_check(g, err);
+    if (st < 0)
+        return st;
+    if (!g->session->link)
+        return memory_alone(bytes, fd_out, err);
+    ask(g->session, &q);
+    dtpi_buf b = session_begin(g->session, DTPI_F_MEMORY, g->id, 0, q.seq);
+    dtpi_wr_u32(&b, tag);
+    dtpi_wr_u64(&b, bytes);
+    st = ask_and_wait(g, &q, &b, deadline_ns, err);
+    if (st == DTP_ERR_TIMEOUT)
+        dtpi_fail(err, st, "node memory %u: no answer from the agent in time", tag);
+    if (st == DTP_OK && q.fd < 0)
+        st = dtpi_fail(err, DTP_ERR_LIMIT, "node memory %u: the descriptor did not come through", tag);
+    if (st == DTP_OK)
+        *fd_out = dtpi_take_fd(&q.fd);
+    question_free(&q);
+    return st;
+}
+
+dtp_status dtpi_group_node_memory(dtp_group *g, uint32_t tag, size_t bytes, int64_t deadline_ns,
+                                  int *fd_out, dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_enter(g->ctx, err);
+
+    if (st < 0)
+        return st;
+    st = node_memory(g, tag, bytes, deadline_ns, fd_out, err);
+    dtpi_ctx_leave(g->ctx);
+    return dtpi_noun(err, "group", st);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * connect.c - a rank finds its agent, or starts it, and joins.
+ *
+ * Without an agent's socket from the launcher the name follows from what all ranks of the node know;
+ * with a secret in it, it cannot be guessed and taken by others.
+ */
+#include "group/group_internal.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "net/sock.h"
+
+enum { RETRY_FIRST_US = 500, RETRY_MAX_US = 20000 };
+
+static void derive_socket(const dtp_group_opts *o, char *name_out, size_t room)
+{
+    static const uint8_t no_secret[DTP_SECRET_BYTES];
+    crypto_generichash_state s;
+    uint8_t raw[16];
+    char hex[33];
+    struct stat ns = { 0 };
+    const uint64_t numbers[3] = { geteuid(), o->attempt,
+                                  stat("/proc/self/ns/ipc", &ns) == 0 ? ns.st_ino : 0 };
+
+    crypto_generichash_init(&s, o->insecure ? no_secret : o->secret, DTP_SECRET_BYTES, sizeof(raw));
+    crypto_generichash_update(&s, (const uint8_t *)numbers, sizeof(numbers));
+    crypto_generichash_update(&s, (const uint8_t *)o->job, strlen(o->job));
+    crypto_generichash_final(&s, raw, sizeof(raw));
+    dtpi_format_hex(raw, sizeof(raw), hex);
+    snprintf(name_out, room, "@dtp-%s", hex);
+}
+
+static bool never(void *user)
+{
+    (void)user;
+    return false;
+}
+
+/* Lets the loop run for a while; OK, or why to stop trying. */
+static dtp_status rest(dtp_ctx *ctx, int64_t ns, int64_t deadline_ns, dtp_error *err)
+{
+    const int64_t now = dtp_ctx_now_ns(ctx);
+
+    if (now >= deadline_ns)
+        return DTP_ERR_TIMEOUT;
+    const dtp_status st = dtpi_ctx_wait(ctx, never, NULL, DTPI_MIN(now + ns, deadline_ns), err);
+    return st == DTP_ERR_TIMEOUT ? DTP_OK : st;
+}
+
+static dtp_status reach(struct session *s, const char *socket, int64_t deadline_ns, int *fd_out,
+                        dtp_error *err)
+{
+    int64_t us = RETRY_FIRST_US;
+
+    for (;;) {
+        dtp_status st = dtpi_unix_connect(socket, fd_out, err);
+        if (st != DTP_PENDING)
+            return st;
+        st = rest(s->ctx, us * 1000, deadline_ns, err);
+        if (st == DTP_ERR_TIMEOUT)
+            return dtpi_fail(err, st, "rank %d of %d: no agent at %s within %d ms (local rank 0 starts it)",
+                             s->rank, s->world, socket, s->timeout_ms);
+        if (st < 0)
+            return st;
+        us = DTPI_MIN(us * 3 / 2, (int64_t)RETRY_MAX_US);
+    }
+}
+
+/* Only a process of the same user, or root's, may play our agent. */
+static dtp_status check_agent(struct session *s, const char *socket, int fd, dtp_error *err)
+{
+    uid_t uid;
+    pid_t pid;
+
+    const dtp_status st = dtpi_unix_peer(fd, &uid, &pid, err);
+    if (st < 0)
+        return st;
+    if (uid != geteuid() && uid != 0)
+        return dtpi_fail(err, DTP_ERR_PERM, "the agent at %s runs as user %u, not %u", socket,
+                         (unsigned)uid, (unsigned)geteuid());
+    s->agent_pid = pid;
+    return DTP_OK;
+}
+
+static bool is_settled(void *user)
+{
+    const struct session *s = user;
+
+    return s->state >= SESSION_MEMBER;
+}
+
+/* Waits for the welcome; at the deadline the root is asked to say who is missing. */
+static dtp_status wait_welcome(struct session *s, int64_t deadline_ns, dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_wait(s->ctx, is_settled, s, deadline_ns, err);
+
+    if (st == DTP_ERR_TIMEOUT) {
+        dtpi_buf b = session_begin(s, DTPI_F_EXPIRE, DTPI_WORLD_ID, 0, 0);
+        if (s->state == SESSION_JOINING)
+            session_send(s, &b);
+        else
+            dtpi_buf_free(&b);
+        st = dtpi_ctx_wait(s->ctx, is_settled, s,
+                           dtp_ctx_now_ns(s->ctx) + GROUP_GRACE_MS * DTPI_NS_PER_MS, err);
+    }
+    if (st == DTP_ERR_TIMEOUT)
+        return dtpi_fail(err, st, "rank %d of %d: the agent did not answer within %d ms", s->rank,
+                         s->world, s->timeout_ms);
+    if (st < 0)
+        return st;
+    if (s->state == SESSION_FAILED) {
+        if (err)
+            *err = s->join_error;
+        return s->join_error.status;
+    }
+    return DTP_OK;
+}
+
+static dtp_status say_hello(struct session *s, const dtp_group_opts *o, dtp_error *err)
+{
+    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(s->ctx));
+
+    dtpi_hs_init(&s->hs, DTPI_HS_RANK, s->job, s->attempt, s->rank, o->insecure ? NULL : o->secret);
+    dtpi_hs_hello(&s->hs, &b);
+    if (!session_send(s, &b))
+        return dtpi_fail(err, DTP_ERR_IO, "cannot send to the agent");
+    return DTP_OK;
+}
+
+dtp_status session_connect(struct session *s, const dtp_group_opts *o, int64_t deadline_ns,
+                           dtp_error *err)
+{
+    char derived[64];
+    const char *socket = o->agent;
+    DTPI_AUTO_FD int fd = -1;
+    dtp_status st = DTP_OK;
+
+    if (sodium_init() < 0)
+        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "libsodium does not start");
+    if (!socket) {
+        derive_socket(o, derived, sizeof(derived));
+        socket = derived;
+        if (o->local_rank == 0)
+            st = host_start(s->ctx, o, socket, &s->host, err);
+        if (st == DTP_ERR_EXISTS)
+            return dtpi_fail(err, st, "local rank 0 of job %s (attempt %u) exists twice on this machine",
+                             s->job, s->attempt);
+        if (st < 0)
+            return st;
+    }
+    st = reach(s, socket, deadline_ns, &fd, err);
+    if (st >= 0)
+        st = check_agent(s, socket, fd, err);
+    if (st < 0)
+        return st;
+    s->state = SESSION_PROVING;
+    st = dtpi_link_open(s->ctx, fd, DTPI_HS_MAX_FRAME, &session_link_ops, s, &s->link, err);
+    if (st < 0)
+        return st;
+    fd = -1;
+    session_watch_agent(s);
+    st = say_hello(s, o, err);
+    return st < 0 ? st : wait_welcome(s, deadline_ns, err);
+}

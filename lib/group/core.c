@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * core.c - the agent's core: life, what goes in, and where each message is handled.
+ *
+ * Where memory runs out the group fails with a verdict that says so: nobody is left waiting.
+ */
+#include "group/core_internal.h"
+
+#include <stdio.h>
+
+enum { BEATS_TO_DEATH = 3 };
+
+dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, void *user,
+                         dtpi_core **core_out, dtp_error *err)
+{
+    if (opts->world_size == 0 || opts->world_size > DTPI_WORLD_MAX)
+        return dtpi_fail(err, DTP_ERR_RANGE, "a group of %u ranks: 1 to %d are possible",
+                         opts->world_size, DTPI_WORLD_MAX);
+    if (opts->n_local == 0 || opts->n_local > opts->world_size)
+        return dtpi_fail(err, DTP_ERR_RANGE, "%u local ranks in a group of %u", opts->n_local,
+                         opts->world_size);
+    dtpi_core *c = dtpi_alloc(opts->a, sizeof(*c));
+    if (!c)
+        return dtpi_fail_nomem(err, sizeof(*c));
+    c->a = *opts->a;
+    c->o = *opts;
+    c->o.beat_ns = opts->beat_ns ? opts->beat_ns : DTPI_NS_PER_S;
+    snprintf(c->host, sizeof(c->host), "%s", opts->host);
+    c->ops = ops;
+    c->user = user;
+    c->now = opts->now_ns;
+    c->generation = 1;
+    c->flush_at_ns = INT64_MAX;
+    c->beat_at_ns = opts->now_ns + c->o.beat_ns;
+    c->join_at_ns = opts->join_timeout_ns ? opts->now_ns + opts->join_timeout_ns : INT64_MAX;
+    c->rows = dtpi_alloc_array(&c->a, opts->world_size, sizeof(*c->rows));
+    c->dead = dtpi_alloc_array(&c->a, opts->world_size, sizeof(*c->dead));
+    c->verdict.failed = dtpi_alloc_array(&c->a, opts->world_size, sizeof(*c->verdict.failed));
+    if (!c->rows || !c->dead || !c->verdict.failed) {
+        dtpi_core_free(c);
+        return dtpi_fail_nomem(err, opts->world_size * sizeof(*c->rows));
+    }
+    for (uint32_t i = 0; i < opts->world_size; i++)
+        c->rows[i].via = DTPI_VIA_ABOVE;
+    *core_out = c;
+    return DTP_OK;
+}
+
+void dtpi_core_free(dtpi_core *c)
+{
+    if (!c)
+        return;
+    const dtp_allocator a = c->a;
+    const size_t world = c->o.world_size;
+    while (c->groups) {
+        struct core_group *g = c->groups;
+        c->groups = g->next;
+        core_group_free(c, g);
+    }
+    dtpi_free(&a, c->rows, world * sizeof(*c->rows));
+    dtpi_free(&a, c->dead, world * sizeof(*c->dead));
+    dtpi_free(&a, c->verdict.failed, world * sizeof(*c->verdict.failed));
+    dtpi_free(&a, c->locals, c->n_locals * sizeof(*c->locals));
+    dtpi_free(&a, c->children, c->n_children * sizeof(*c->children));
+    dtpi_free(&a, c->nodes, c->cap_nodes * sizeof(*c->nodes));
+    dtpi_free(&a, c, sizeof(*c));
+}
+
+/* ---- sending ---- */
+
+dtpi_buf core_begin(const dtpi_core *c, uint8_t type, uint64_t group, uint8_t lane, uint32_t seq,
+                    int32_t rank)
+{
+    dtpi_buf b = dtpi_buf_init(&c->a);
+    const dtpi_frame f = { .type = type, .lane = lane, .attempt = c->o.attempt,
+                           .generation = c->generation, .seq = seq, .group = group, .rank = rank };
+
+    dtpi_frame_begin(&b, &f);
+    return b;
+}
+
+void core_nomem(dtpi_core *c)
+{
+    dtpi_verdict v = { .status = DTP_ERR_NOMEM };
+
+    if (c->has_verdict)
+        return;
+    snprintf(v.text, sizeof(v.text), "the agent of node %s is out of memory", c->host);
+    core_apply(c, &v);
+}
+
+dtpi_msg *core_msg(dtpi_core *c, dtpi_buf *b)
+{
+    dtpi_msg *m = dtpi_msg_new(b);
+
+    if (!m)
+        core_nomem(c);
+    return m;
+}
+
+dtpi_msg *core_copy(dtpi_core *c, const uint8_t *data, size_t bytes)
+{
+    dtpi_buf b = dtpi_buf_init(&c->a);
+
+    dtpi_buf_append(&b, data, bytes);
+    return core_msg(c, &b);
+}
+
+void core_send_local(dtpi_core *c, uint32_t slot, dtpi_msg *m)
+{
+    if (m && !c->ended) {
+        c->n_sent++;
+        c->ops->to_local(c->user, slot, m);
+    }
+}
+
+void core_send_child(dtpi_core *c, uint32_t slot, dtpi_msg *m)
+{
+    if (m && !c->ended) {
+        c->n_sent++;
+        c->ops->to_child(c->user, slot, m);
+    }
+}
+
+void core_to_local(dtpi_core *c, uint32_t slot, dtpi_buf *b)
+{
+    DTPI_AUTO(msg) dtpi_msg *m = core_msg(c, b);
+
+    core_send_local(c, slot, m);
+}
+
+void core_to_child(dtpi_core *c, uint32_t slot, dtpi_buf *b)
+{
+    DTPI_AUTO(msg) dtpi_msg *m = core_msg(c, b);
+
+    core_send_child(c, slot, m);
+}
+
+void core_to_parent(dtpi_core *c, dtpi_buf *b)
+{
+    DTPI_AUTO(msg) dtpi_msg *m = core_msg(c, b);
+
+    if (m && c->has_parent && !c->ended) {
+        c->n_sent++;
+        c->ops->to_parent(c->user, m);
+    }
+}
+
+void core_refuse(dtpi_core *c, uint32_t slot, dtp_status status, const char *fmt, ...)
+{
+    char text[DTP_ERROR_TEXT];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    dtpi_buf b = core_begin(c, DTPI_F_REFUSE, DTPI_WORLD_ID, 0, 0, c->locals[slot].rank);
+    dtpi_wr_u32(&b, (uint32_t)status);
+    dtpi_wr_text(&b, text);
+    core_to_local(c, slot, &b);
+    c->locals[slot].used = false;
+    c->ops->drop_local(c->user, slot);
+}
+
+/* ---- connections ---- */
+
+/* Room for index `n`, zeroed. */
+static bool grow(dtpi_core *c, void **array, uint32_t *cap, uint32_t n, size_t item)
+{
+    uint32_t want = *cap ? *cap : 8;
+
+    if (n < *cap)
+        return true;
+    while (want <= n)
+        want *= 2;
+    void *p = dtpi_alloc_array(&c->a, want, item);
+    if (!p) {
+        core_nomem(c);
+        return false;
+    }
+    if (*array) {
+        memcpy(p, *array, *cap * item);
+        dtpi_free(&c->a, *array, *cap * item);
+    }
+    *array = p;
+    *cap = want;
+    return true;
+}
+
+void dtpi_core_local_open(dtpi_core *c, uint32_t slot, int32_t rank, int32_t pid, int64_t now_ns)
+{
+    c->now = now_ns;
+    if (!grow(c, (void **)&c->locals, &c->n_locals, slot, sizeof(*c->locals)))
+        return;
+    c->locals[slot] = (struct core_local){ .used = true, .rank = rank, .pid = pid };
+}
+
+void dtpi_core_child_open(dtpi_core *c, uint32_t slot, int64_t now_ns)
+{
+    c->now = now_ns;
+    if (!grow(c, (void **)&c->children, &c->n_children, slot, sizeof(*c->children)))
+        return;
+    c->children[slot] = (struct core_child){ .used = true, .heard_ns = now_ns };
+    dtpi_buf b = core_begin(c, DTPI_F_NODE, DTPI_WORLD_ID, 0, 0, c->o.host_rank);
+    dtpi_wr_u64(&b, c->o.node_id);
+    core_to_child(c, slot, &b);
+    if (c->has_verdict) {
+        b = core_begin(c, DTPI_F_VERDICT, DTPI_WORLD_ID, 0, 0, -1);
+        dtpi_verdict_write(&b, &c->verdict);
+        core_to_child(c, slot, &b);
+    }
+}
+
+void dtpi_core_parent_open(dtpi_core *c, int64_t now_ns)
+{
+    c->now = now_ns;
+    c->has_parent = true;
+    c->parent_heard_ns = now_ns;
+    core_join_tick(c);
+}
+
+static bool is_local(const dtpi_core *c, uint32_t slot)
+{
+    return slot < c->n_locals && c->locals[slot].used;
+}
+
+static bool is_child(const dtpi_core *c, uint32_t slot)
+{
+    return slot < c->n_children && c->children[slot].used;
+}
+
+/* ---- messages ---- */
+
+/* A call of a rank in one of its groups; false: it broke the protocol. */
+static bool local_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const uint8_t *data,
+                       size_t bytes)
+{
+    struct core_group *g = core_group_find(c, f->group);
+    struct core_source *s = g ? core_source_of_local(g, slot) : NULL;
+
+    if (!s)
+        return c->has_verdict;
+    if (f->rank != c->locals[slot].rank)
+        return false;
+    switch (f->type) {
+    case DTPI_F_UP:
+        return core_on_up(c, g, s, f);
+    case DTPI_F_EXPIRE:
+        core_on_expire(c, g, f);
+        return true;
+    case DTPI_F_SET:
+    case DTPI_F_GET:
+    case DTPI_F_FORGET:
+        return core_on_kv(c, g, f, data, bytes);
+    case DTPI_F_LEAVE:
+        core_on_leave(c, s, g, f);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Leaving before everybody was there: nobody's death. */
+static void leave_early(dtpi_core *c, uint32_t slot)
+{
+    struct core_local *l = &c->locals[slot];
+
+    if (l->joined && !l->left)
+        c->rows[l->rank].left = true;
+    l->left = true;
+}
+
+void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const uint8_t *data, size_t bytes,
+                         int64_t now_ns)
+{
+    dtpi_frame f;
+    bool ok = false;
+
+    c->now = now_ns;
+    if (!is_local(c, slot))
+        return;
+    if (!dtpi_frame_read(data, bytes, &f) || f.attempt != c->o.attempt) {
+        core_refuse(c, slot, DTP_ERR_PROTO, "malformed message from rank %d", c->locals[slot].rank);
+        dtpi_core_local_end(c, slot, "broke the protocol", now_ns);
+        return;
+    }
+    if (f.type == DTPI_F_JOIN) {
+        core_on_join(c, slot, &f);
+        return;
+    }
+    if (!c->locals[slot].joined)
+        ok = false;
+    else if (f.type == DTPI_F_ABORT)
+        core_on_abort(c, &f), ok = true;
+    else if (f.type == DTPI_F_EXPIRE && !c->has_table)
+        core_join_expired(c), ok = true;
+    else if (f.type == DTPI_F_LEAVE && !c->has_table)
+        leave_early(c, slot), ok = true;
+    else
+        ok = local_call(c, slot, &f, data, bytes);
+    if (!ok) {
+        struct core_local *l = &c->locals[slot];
+        const int32_t rank = l->rank, pid = l->pid;
+        const bool counts = l->joined && !l->left;
+        core_refuse(c, slot, DTP_ERR_PROTO, "rank %d broke the protocol (message %u)", rank, f.type);
+        if (counts)
+            core_death_of_local(c, rank, pid, "broke the protocol");
+    }
+}
+
+static bool child_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const uint8_t *data,
+                       size_t bytes)
+{
+    struct core_group *g = core_group_find(c, f->group);
+    struct core_source *s = g ? core_source_of_child(g, slot) : NULL;
+
+    if (!s)
+        return true;    /* all its members have left, or the group has failed */
+    switch (f->type) {
+    case DTPI_F_UP:
+        return core_on_up(c, g, s, f);
+    case DTPI_F_EXPIRE:
+        core_on_expire(c, g, f);
+        return true;
+    case DTPI_F_SET:
+    case DTPI_F_GET:
+    case DTPI_F_FORGET:
+        return f->rank >= 0 && f->rank < (int32_t)c->o.world_size &&
+               c->rows[f->rank].via == (int32_t)slot && core_on_kv(c, g, f, data, bytes);
+    case DTPI_F_LEAVE:
+        if (f->rank < 0 || f->rank >= (int32_t)c->o.world_size ||
+            c->rows[f->rank].via != (int32_t)slot)
+            return false;
+        core_on_leave(c, s, g, f);
+        return true;
+    default:
+        return false;
+    }
+}
+
+void dtpi_core_child_msg(dtpi_core *c, uint32_t slot, const uint8_t *data, size_t bytes,
+                         int64_t now_ns)
+{
+    dtpi_frame f;
+    bool ok = true;
+
+    c->now = now_ns;
+    if (!is_child(c, slot))
+        return;
+    c->children[slot].heard_ns = now_ns;
+    if (!dtpi_frame_read(data, bytes, &f) || f.attempt != c->o.attempt)
+        ok = false;
+    else if (f.type == DTPI_F_ROWS)
+        ok = core_on_rows(c, slot, &f, data, bytes);
+    else if (f.type == DTPI_F_DEATH)
+        core_on_death(c, &f);
+    else if (f.type == DTPI_F_ABORT)
+        core_on_abort(c, &f);
+    else if (f.type == DTPI_F_BYE)
+        c->children[slot].bye = true;
+    else if (f.type == DTPI_F_EXPIRE && !c->has_table)
+        core_join_expired(c);
+    else if (f.type != DTPI_F_BEAT)
+        ok = child_call(c, slot, &f, data, bytes);
+    if (!ok) {
+        c->ops->drop_child(c->user, slot);
+        dtpi_core_child_end(c, slot, now_ns);
+    }
+}
+
+void dtpi_core_parent_msg(dtpi_core *c, const uint8_t *data, size_t bytes, int64_t now_ns)
+{
+    struct core_group *g;
+    dtpi_frame f;
+
+    c->now = now_ns;
+    c->parent_heard_ns = now_ns;
+    if (!dtpi_frame_read(data, bytes, &f) || f.attempt != c->o.attempt)
+        return;
+    switch (f.type) {
+    case DTPI_F_NODE: {
+        dtpi_rd r = dtpi_rd_init(f.body, f.bytes);
+        c->parent_node = dtpi_rd_u64(&r);
+        break;
+    }
+    case DTPI_F_TABLE:
+        if (!core_on_table(c, &f, data, bytes))
+            core_decide(c, DTP_ERR_PROTO, NULL, 0, "malformed table of ranks");
+        break;
+    case DTPI_F_VERDICT:
+        core_on_verdict(c, &f);
+        break;
+    case DTPI_F_BYE:
+        c->parent_bye = true;
+        break;
+    case DTPI_F_VALUE:
+        core_on_value(c, &f, data, bytes);
+        break;
+    case DTPI_F_DOWN:
+    case DTPI_F_PROBE:
+        g = core_group_find(c, f.group);
+        if (g && f.type == DTPI_F_DOWN)
+            core_on_down(c, g, &f, data, bytes);
+        else if (g)
+            core_on_probe(c, g, &f);
+        break;
+    default:
+        break;
+    }
+}
+
+void dtpi_core_local_end(dtpi_core *c, uint32_t slot, const char *cause, int64_t now_ns)
+{
+    c->now = now_ns;
+    if (slot >= c->n_locals || (!c->locals[slot].used && !c->locals[slot].joined))
+        return;
+    const struct core_local l = c->locals[slot];
+    c->locals[slot].used = false;
+    if (l.joined && !l.left)
+        core_death_of_local(c, l.rank, l.pid, cause);
+}
+
+void dtpi_core_child_end(dtpi_core *c, uint32_t slot, int64_t now_ns)
+{
+    c->now = now_ns;
+    if (!is_child(c, slot))
+        return;
+    c->children[slot].used = false;
+    core_child_died(c, slot);
+}
+
+void dtpi_core_parent_end(dtpi_core *c, dtp_status status, const char *why, int64_t now_ns)
+{
+    c->now = now_ns;
+    c->has_parent = false;
+    if (!c->parent_bye)
+        core_parent_died(c, status, why);
+}
+
+void dtpi_core_parent_trouble(dtpi_core *c, const char *why)
+{
+    snprintf(c->parent_text, sizeof(c->parent_text), "%s", why);
+}
+
+void dtpi_core_fail(dtpi_core *c, dtp_status status, const char *why, int64_t now_ns)
+{
+    c->now = now_ns;
+    core_decide(c, status, NULL, 0, "node %s: %s", c->host, why);
+}
+
+void dtpi_core_rank_ended(dtpi_core *c, int32_t rank, int32_t pid, const char *cause,
+                          int64_t now_ns)
+{
+    c->now = now_ns;
+    if (rank < 0 || rank >= (int32_t)c->o.world_size)
+        return;
+    const dtpi_row *row = &c->rows[rank];
+    if (row->left || (row->known && row->via == DTPI_VIA_LOCAL && row->pid && row->pid != pid))
+        return;
+    core_death_of_local(c, rank, pid, cause);
+}
+
+/* ---- time ---- */
+
+static void beat(dtpi_core *c)
+{
+    const int64_t limit = BEATS_TO_DEATH * c->o.beat_ns;
+
+    c->beat_at_ns = c->now + c->o.beat_ns;
+    if (c->has_parent) {
+        dtpi_buf b = core_begin(c, DTPI_F_BEAT, DTPI_WORLD_ID, 0, 0, -1);
+        core_to_parent(c, &b);
+        if (c->now - c->parent_heard_ns > limit)
+            dtpi_core_parent_end(c, DTP_OK, NULL, c->now);
+    }
+    for (uint32_t i = 0; i < c->n_children; i++) {
+        if (!c->children[i].used)
+            continue;
+        dtpi_buf b = core_begin(c, DTPI_F_BEAT, DTPI_WORLD_ID, 0, 0, -1);
+        core_to_child(c, i, &b);
+        if (c->now - c->children[i].heard_ns > limit) {
+            c->ops->drop_child(c->user, i);
+            dtpi_core_child_end(c, i, c->now);
+        }
+    }
+}
+
+static bool has_peers(const dtpi_core *c)
+{
+    if (c->has_parent)
+        return true;
+    for (uint32_t i = 0; i < c->n_children; i++)
+        if (c->children[i].used)
+            return true;
+    return false;
+}
+
+void dtpi_core_tick(dtpi_core *c, int64_t now_ns)
+{
+    c->now = now_ns;
+    if (now_ns >= c->beat_at_ns)
+        beat(c);
+    core_join_tick(c);
+    core_verdict_tick(c);
+}
+
+int64_t dtpi_core_next_ns(const dtpi_core *c)
+{
+    int64_t at = INT64_MAX;
+
+    if (c->ended)
+        return at;
+    if (has_peers(c))
+        at = c->beat_at_ns;
+    if (!c->has_table && !c->has_verdict)
+        at = DTPI_MIN(at, DTPI_MIN(c->join_at_ns, c->flush_at_ns));
+    if (c->verdict_due)
+        at = DTPI_MIN(at, c->verdict_at_ns);
+    return at;
+}
+
+void dtpi_core_bye(dtpi_core *c)
+{
+    dtpi_buf b = core_begin(c, DTPI_F_BYE, DTPI_WORLD_ID, 0, 0, c->o.host_rank);
+    DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
+
+    for (uint32_t i = 0; i < c->n_locals; i++)
+        if (c->locals[i].used && !c->locals[i].left)
+            core_send_local(c, i, m);
+    for (uint32_t i = 0; i < c->n_children; i++)
+        if (c->children[i].used)
+            core_send_child(c, i, m);
+    if (m && c->has_parent && !c->ended)
+        c->ops->to_parent(c->user, m);
+    c->ended = true;
+}
+
+/* ---- questions ---- */
+
+const dtpi_row *dtpi_core_rows(const dtpi_core *c)
+{
+    return c->rows;
+}
+
+const dtpi_node *dtpi_core_nodes(const dtpi_core *c, uint32_t *n_out)
+{
+    *n_out = c->n_nodes;
+    return c->nodes;
+}
+
+const dtpi_verdict *dtpi_core_verdict(const dtpi_core *c)
+{
+    return c->has_verdict ? &c->verdict : NULL;
+}
+
+bool dtpi_core_has_table(const dtpi_core *c)
+{
+    return c->has_table;
+}
+
+bool dtpi_core_all_came(const dtpi_core *c)
+{
+    return c->n_came >= c->o.n_local;
+}
+
+bool dtpi_core_slot_is_free(const dtpi_core *c, uint32_t slot)
+{
+    return slot >= c->n_locals || (!c->locals[slot].used && !c->locals[slot].joined);
+}
+
+bool dtpi_core_is_done(const dtpi_core *c)
+{
+    if (c->n_joined_local == 0)
+        return c->has_verdict;
+    for (uint32_t i = 0; i < c->n_locals; i++)
+        if (c->locals[i].used && !c->locals[i].left)
+            return false;
+    return c->has_table || c->has_verdict || c->n_joined_local >= c->o.n_local;
+}
+
+uint64_t dtpi_core_n_sent(const dtpi_core *c)
+{
+    return c->n_sent;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * core.h - what an agent decides: membership, collective calls, key-value, verdicts. Pure.
+ *
+ * Messages and time go in, messages and decisions come out through dtpi_core_ops, which must not call
+ * back into the core. Agents form a tree of any shape: the core knows its parent (unless it is the
+ * root), its children and its local ranks, each by a slot number that the driver gives. The same code
+ * runs behind sockets and in simulation.
+ *
+ * One pattern carries everything: gather up, broadcast down. The agent whose subtree holds all members
+ * of a group is the top of that group and turns a full gather into its result.
+ */
+#ifndef DTPI_GROUP_CORE_H
+#define DTPI_GROUP_CORE_H
+
+#include "group/frame.h"
+#include "net/link.h"
+
+typedef struct dtpi_core dtpi_core;
+
+typedef struct dtpi_core_opts {
+    const dtp_allocator *a;
+    uint32_t world_size;
+    uint32_t n_local;           /* ranks expected here */
+    uint32_t attempt;
+    bool is_root;
+    const char *host;
+    uint64_t node_id;           /* random, names the node until it has a number */
+    int32_t host_rank;          /* rank whose process hosts this agent, -1: none */
+    int64_t now_ns;
+    int64_t join_timeout_ns;    /* 0: no limit */
+    int64_t beat_ns;            /* between agents; 0: 1 s */
+} dtpi_core_opts;
+
+/* What comes out. Messages are lent (take a reference to keep). All mandatory. */
+typedef struct dtpi_core_ops {
+    void (*to_local)(void *user, uint32_t slot, dtpi_msg *msg);
+    void (*to_child)(void *user, uint32_t slot, dtpi_msg *msg);
+    void (*to_parent)(void *user, dtpi_msg *msg);
+    /* Everybody is here: publish the table and welcome the local ranks. */
+    void (*table)(void *user);
+    /* The group failed: before the messages about it go out. */
+    void (*verdict)(void *user, const dtpi_verdict *v);
+    /* Close the connection, after what was sent to it. */
+    void (*drop_local)(void *user, uint32_t slot);
+    void (*drop_child)(void *user, uint32_t slot);
+} dtpi_core_ops;
+
+dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, void *user,
+                         dtpi_core **core_out, dtp_error *err);
+void dtpi_core_free(dtpi_core *core);
+
+/* ---- what goes in ---- */
+
+/* Connections that have proven the secret. `pid` 0: unknown. `rank` is what the proof was bound to. */
+void dtpi_core_local_open(dtpi_core *core, uint32_t slot, int32_t rank, int32_t pid, int64_t now_ns);
+void dtpi_core_child_open(dtpi_core *core, uint32_t slot, int64_t now_ns);
+void dtpi_core_parent_open(dtpi_core *core, int64_t now_ns);
+/* A message from there, as it came. */
+void dtpi_core_local_msg(dtpi_core *core, uint32_t slot, const uint8_t *data, size_t bytes,
+                         int64_t now_ns);
+void dtpi_core_child_msg(dtpi_core *core, uint32_t slot, const uint8_t *data, size_t bytes,
+                         int64_t now_ns);
+void dtpi_core_parent_msg(dtpi_core *core, const uint8_t *data, size_t bytes, int64_t now_ns);
+/* The process or the connection ended; `cause` such as "signal 9", or NULL. The slot is free again. */
+void dtpi_core_local_end(dtpi_core *core, uint32_t slot, const char *cause, int64_t now_ns);
+void dtpi_core_child_end(dtpi_core *core, uint32_t slot, int64_t now_ns);
+/* It ended; or, with a status below 0 and the reason, it will never be reached. */
+void dtpi_core_parent_end(dtpi_core *core, dtp_status status, const char *why, int64_t now_ns);
+/* Why the parent is not reached yet, for the text of a deadline. */
+void dtpi_core_parent_trouble(dtpi_core *core, const char *why);
+/* The driver failed at something that all need (no memory for the table): ends the group. */
+void dtpi_core_fail(dtpi_core *core, dtp_status status, const char *why, int64_t now_ns);
+/* A rank's process ended that may never have come: known by its launcher. */
+void dtpi_core_rank_ended(dtpi_core *core, int32_t rank, int32_t pid, const char *cause,
+                          int64_t now_ns);
+/* Time passed. */
+void dtpi_core_tick(dtpi_core *core, int64_t now_ns);
+/* When to call dtpi_core_tick at the latest; INT64_MAX: no need. */
+int64_t dtpi_core_next_ns(const dtpi_core *core);
+/* Says goodbye to everybody; nothing more comes out. */
+void dtpi_core_bye(dtpi_core *core);
+
+/* ---- what can be asked ---- */
+
+typedef struct dtpi_row {
+    uint32_t node;
+    uint32_t local_rank;
+    int32_t pid;
+    int32_t via;                /* child slot, or one of DTPI_VIA_* */
+    uint32_t slot;              /* of a local rank */
+    bool known, left, dead;
+    bool sent;                  /* a local row that went up */
+} dtpi_row;
+enum { DTPI_VIA_LOCAL = -1, DTPI_VIA_ABOVE = -2 };
+
+typedef struct dtpi_node {
+    uint64_t id;
+    int32_t host_rank;
+    char host[DTPI_HOST_MAX + 1];
+} dtpi_node;
+
+const dtpi_row *dtpi_core_rows(const dtpi_core *core);          /* world size of them */
+const dtpi_node *dtpi_core_nodes(const dtpi_core *core, uint32_t *n_out);
+const dtpi_verdict *dtpi_core_verdict(const dtpi_core *core);   /* NULL: healthy */
+bool dtpi_core_has_table(const dtpi_core *core);
+/* As many ranks as are expected here have joined or tried to. */
+bool dtpi_core_all_came(const dtpi_core *core);
+/* No rank joined through this slot, and none is connected: it may be given again. */
+bool dtpi_core_slot_is_free(const dtpi_core *core, uint32_t slot);
+/* Every local rank that joined has left or ended. */
+bool dtpi_core_is_done(const dtpi_core *core);
+/* Members of `group` in local slots; 0 when there is no such group. */
+uint32_t dtpi_core_n_local_members(const dtpi_core *core, uint64_t group);
+bool dtpi_core_is_local_member(const dtpi_core *core, uint64_t group, uint32_t slot);
+/* Messages sent so far, for tests and reports. */
+uint64_t dtpi_core_n_sent(const dtpi_core *core);
+
+#endif /* DTPI_GROUP_CORE_H */

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* core_internal.h - fields of the agent's core, for core.c, join.c, gather.c, members.c and kv.c. */
+#ifndef DTPI_GROUP_CORE_INTERNAL_H
+#define DTPI_GROUP_CORE_INTERNAL_H
+
+#include "group/core.h"
+
+enum { CORE_LANES = 16, CORE_MAX_OPEN = 1024 };
+
+struct core_local {
+    bool used, joined, left;
+    int32_t rank, pid;
+};
+
+struct core_child {
+    bool used, bye;
+    int64_t heard_ns;
+};
+
+/* Where contributions to a group come from: a local rank or a child's subtree. */
+struct core_source {
+    bool is_child;
+    uint32_t slot;
+    uint32_t n, n_left;         /* members behind it */
+    uint32_t index;             /* in the group, of a local rank */
+};
+
+/* A collective call in the making. */
+struct core_gather {
+    struct core_gather *next;
+    uint8_t lane, kind;
+    uint32_t seq;
+    bool has_kind;
+    uint8_t *got;               /* by source */
+    uint32_t n_got;
+    dtp_status status;          /* the first failure */
+    int32_t rank;
+    char text[DTP_ERROR_TEXT];
+    dtpi_buf missing;           /* int32_t */
+    dtpi_buf entries;
+    uint32_t n_entries;
+    size_t data_bytes;
+    int32_t root;               /* broadcast */
+    bool has_root, has_data;
+    uint64_t min, max;
+    uint32_t min_index, max_index;
+    bool expired, probed, sent;
+};
+
+struct core_pair {
+    struct core_pair *next;
+    char *key;
+    uint8_t *value;
+    size_t bytes;
+};
+
+struct core_reader {
+    struct core_reader *next;
+    int32_t rank;
+    uint32_t seq;
+    char key[256];
+};
+
+struct core_group {
+    struct core_group *next;
+    uint64_t id;
+    uint32_t n;
+    int32_t *members;           /* world ranks; NULL: all of the world */
+    struct core_source *sources;
+    uint32_t n_sources, cap_sources;
+    uint32_t *source_of_local;  /* by slot, plus one */
+    uint32_t *source_of_child;
+    uint32_t n_of_local, n_of_child;
+    uint32_t n_subtree, n_left;
+    bool is_top;
+    uint32_t done[CORE_LANES];
+    uint32_t n_open;
+    struct core_gather *gathers;
+    struct core_pair *pairs;
+    struct core_reader *readers;
+    size_t pair_bytes;
+};
+
+struct dtpi_core {
+    dtp_allocator a;
+    dtpi_core_opts o;
+    char host[DTPI_HOST_MAX + 1];
+    const dtpi_core_ops *ops;
+    void *user;
+    int64_t now;
+    uint32_t generation;
+
+    struct core_local *locals;
+    uint32_t n_locals;          /* room */
+    struct core_child *children;
+    uint32_t n_children;
+    bool has_parent, parent_bye;
+    uint64_t parent_node;       /* id */
+    int64_t parent_heard_ns, beat_at_ns;
+    char parent_text[DTP_ERROR_TEXT];   /* why the parent is not reached yet */
+
+    dtpi_row *rows;
+    dtpi_node *nodes;
+    uint32_t n_nodes, cap_nodes;
+    uint32_t n_known;
+    uint32_t n_joined_local;
+    uint32_t n_came;            /* joins seen, refused ones too */
+    uint32_t n_rows_sent;       /* own rows that went up */
+    int64_t join_at_ns, flush_at_ns;
+    bool has_table;
+
+    struct core_group *groups;
+
+    bool verdict_due;           /* deaths are gathered until verdict_at_ns */
+    int64_t verdict_at_ns;
+    char death_text[DTP_ERROR_TEXT];
+    int32_t *dead;              /* world ranks, unsorted until the verdict */
+    uint32_t n_dead;
+    dtpi_verdict verdict;
+    bool has_verdict;
+    bool ended;
+    uint64_t n_sent;
+};
+
+/* core.c */
+dtpi_buf core_begin(const dtpi_core *c, uint8_t type, uint64_t group, uint8_t lane, uint32_t seq,
+                    int32_t rank);
+/* These take the buffer. */
+void core_to_local(dtpi_core *c, uint32_t slot, dtpi_buf *b);
+void core_to_child(dtpi_core *c, uint32_t slot, dtpi_buf *b);
+void core_to_parent(dtpi_core *c, dtpi_buf *b);
+dtpi_msg *core_msg(dtpi_core *c, dtpi_buf *b);
+void core_send_local(dtpi_core *c, uint32_t slot, dtpi_msg *m);
+void core_send_child(dtpi_core *c, uint32_t slot, dtpi_msg *m);
+/* Passes a message on as it came. */
+dtpi_msg *core_copy(dtpi_core *c, const uint8_t *data, size_t bytes);
+void core_nomem(dtpi_core *c);
+/* Ends the connection of a local rank with a reason. */
+void core_refuse(dtpi_core *c, uint32_t slot, dtp_status status, const char *fmt, ...)
+    DTPI_PRINTF(4, 5);
+
+/* verdict.c */
+void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_t n_failed,
+                 const char *fmt, ...) DTPI_PRINTF(5, 6);
+/* The root's verdict when the time to join is over. */
+void core_decide_missing(dtpi_core *c);
+void core_apply(dtpi_core *c, const dtpi_verdict *v);
+void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *text);
+void core_death_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *cause);
+void core_child_died(dtpi_core *c, uint32_t slot);
+void core_parent_died(dtpi_core *c, dtp_status status, const char *why);
+void core_verdict_tick(dtpi_core *c);
+void core_on_death(dtpi_core *c, const dtpi_frame *f);
+void core_on_verdict(dtpi_core *c, const dtpi_frame *f);
+void core_on_abort(dtpi_core *c, const dtpi_frame *f);
+
+/* join.c */
+void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
+bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const uint8_t *data,
+                  size_t bytes);
+bool core_on_table(dtpi_core *c, const dtpi_frame *f, const uint8_t *data, size_t bytes);
+void core_join_tick(dtpi_core *c);
+void core_join_expired(dtpi_core *c);
+
+/* members.c */
+struct core_group *core_group_find(const dtpi_core *c, uint64_t id);
+bool core_group_add(dtpi_core *c, uint64_t id, int32_t *members_take, uint32_t n);
+void core_group_free(dtpi_core *c, struct core_group *g);
+int32_t core_member(const struct core_group *g, uint32_t index);
+struct core_source *core_source_of_local(struct core_group *g, uint32_t slot);
+struct core_source *core_source_of_child(struct core_group *g, uint32_t slot);
+void core_on_leave(dtpi_core *c, struct core_source *s, struct core_group *g, const dtpi_frame *f);
+bool core_split(dtpi_core *c, struct core_group *g, const dtpi_frame *f, dtpi_rd rest);
+
+/* gather.c */
+/* False where the sender broke the protocol. */
+bool core_on_up(dtpi_core *c, struct core_group *g, struct core_source *s, const dtpi_frame *f);
+void core_on_down(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const uint8_t *data,
+                  size_t bytes);
+void core_on_expire(dtpi_core *c, struct core_group *g, const dtpi_frame *f);
+void core_on_probe(dtpi_core *c, struct core_group *g, const dtpi_frame *f);
+void core_source_left(dtpi_core *c, struct core_group *g, struct core_source *s);
+void core_gather_free(dtpi_core *c, struct core_gather *x);
+
+/* kv.c */
+bool core_on_kv(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const uint8_t *data,
+                size_t bytes);
+void core_on_value(dtpi_core *c, const dtpi_frame *f, const uint8_t *data, size_t bytes);
+void core_kv_free(dtpi_core *c, struct core_group *g);
+
+#endif /* DTPI_GROUP_CORE_INTERNAL_H */

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group.c - the public face of a group: join, close, who is who, abort, what failed.
+ */
+#include "group/group_internal.h"
+
+#include <stdio.h>
+
+enum { DEFAULT_TIMEOUT_MS = 300000 };
+
+/* ---- joining ---- */
+
+static dtp_status check_secret(const dtp_group_opts *o, dtp_error *err)
+{
+    if (o->secret && o->insecure)
+        return dtpi_fail(err, DTP_ERR_INVAL, "both a secret and insecure (DTP_SECRET, DTP_INSECURE)");
+    if (!o->secret && !o->insecure)
+        return dtpi_fail(err, DTP_ERR_AUTH,
+                         "rank %d of %d has no job secret: set DTP_SECRET or DTP_SECRET_FILE, or "
+                         "DTP_INSECURE=1 on every rank", o->rank, o->world_size);
+    if (o->insecure > 1)
+        return dtpi_fail(err, DTP_ERR_INVAL, "insecure is 0 or 1, not %u", o->insecure);
+    return DTP_OK;
+}
+
+static dtp_status check_opts(dtp_group_opts *o, dtp_error *err)
+{
+    if (!o->job)
+        o->job = "default";
+    if (!o->timeout_ms)
+        o->timeout_ms = DEFAULT_TIMEOUT_MS;
+    if (strlen(o->job) > 63)
+        return dtpi_fail(err, DTP_ERR_INVAL, "job name '%.40s...' is longer than 63 bytes", o->job);
+    if (o->world_size < 0 || o->world_size > DTPI_WORLD_MAX)
+        return dtpi_fail(err, DTP_ERR_RANGE, "a group of %d ranks: at most %d are possible",
+                         o->world_size, DTPI_WORLD_MAX);
+    if (o->rank < 0 || o->rank >= DTPI_MAX(o->world_size, 1))
+        return dtpi_fail_rank(err, DTP_ERR_RANGE, o->rank, "rank %d is outside a group of %d",
+                              o->rank, DTPI_MAX(o->world_size, 1));
+    if (o->world_size <= 1)
+        return DTP_OK;
+    if (o->local_size == 0) {
+        o->local_size = o->world_size;
+        o->local_rank = o->rank;
+    }
+    if (o->local_size < 0 || o->local_size > o->world_size || o->local_rank < 0 ||
+        o->local_rank >= o->local_size)
+        return dtpi_fail(err, DTP_ERR_RANGE, "rank %d: local rank %d of %d in a group of %d", o->rank,
+                         o->local_rank, o->local_size, o->world_size);
+    if (!o->root && !o->agent && o->local_size < o->world_size)
+        return dtpi_fail(err, DTP_ERR_INVAL,
+                         "rank %d: %d of %d ranks are here, and no root says where the others meet "
+                         "(DTP_ROOT)", o->rank, o->local_size, o->world_size);
+    return check_secret(o, err);
+}
+
+static dtp_status join(dtp_ctx *ctx, const dtp_group_opts *user, dtp_group **group_out,
+                       dtp_error *err)
+{
+    dtp_group_opts o;
+
+    dtp_status st = DTPI_OPTS_READ(&o, user, err);
+    if (st >= 0)
+        st = check_opts(&o, err);
+    if (st < 0)
+        return st;
+    dtp_group *g = dtpi_alloc(dtpi_ctx_alloc(ctx), sizeof(*g));
+    if (!g)
+        return dtpi_fail_nomem(err, sizeof(*g));
+    g->ctx = ctx;
+    g->id = DTPI_WORLD_ID;
+    g->size = DTPI_MAX(o.world_size, 1);
+    g->rank = o.rank;
+    st = session_open(ctx, &o, &g->session, err);
+    if (st >= 0) {
+        g->session->n_groups = 1;
+        st = layout_make(g, err);
+    }
+    if (st < 0) {
+        dtp_group_close(g);
+        return st;
+    }
+    *group_out = g;
+    return DTP_OK;
+}
+
+dtp_status dtp_group_join(dtp_ctx *ctx, const dtp_group_opts *opts, dtp_group **group_out,
+                          dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_enter(ctx, err);
+
+    if (st < 0)
+        return st;
+    st = join(ctx, opts, group_out, err);
+    dtpi_ctx_leave(ctx);
+    return dtpi_noun(err, "group", st);
+}
+
+/* ---- leaving ---- */
+
+static bool is_flushed(void *user)
+{
+    struct session *s = user;
+
+    return dtpi_link_is_idle(s->link) || atomic_load(&s->has_verdict);
+}
+
+static void leave(dtp_group *g)
+{
+    struct session *s = g->session;
+    const bool is_last = --s->n_groups == 0;
+
+    if (s->link && dtpi_ctx_alive(g->ctx)) {
+        calls_cancel(g);
+        if (g->id != DTPI_WORLD_ID) {
+            dtpi_buf b = session_begin(s, DTPI_F_LEAVE, g->id, 0, 0);
+            session_send(s, &b);
+        }
+        if (is_last) {
+            dtpi_buf b = session_begin(s, DTPI_F_LEAVE, DTPI_WORLD_ID, 0, 0);
+            session_send(s, &b);
+            dtpi_ctx_wait(g->ctx, is_flushed, s,
+                          dtp_ctx_now_ns(g->ctx) + GROUP_GRACE_MS * DTPI_NS_PER_MS, NULL);
+        }
+    }
+    if (is_last)
+        session_close(s);
+}
+
+void dtp_group_close(dtp_group *g)
+{
+    if (!g)
+        return;
+    dtp_ctx *ctx = g->ctx;
+    const bool entered = dtpi_ctx_alive(ctx) && dtpi_ctx_enter(ctx, NULL) >= 0;
+    const dtp_allocator *a = dtpi_ctx_alloc(ctx);
+    group_data_close(g);
+    if (g->session)
+        leave(g);
+    layout_free(g);
+    pairs_free(g);
+    dtpi_free(a, g->members, (size_t)g->size * sizeof(int32_t));
+    dtpi_free(a, g, sizeof(*g));
+    if (entered)
+        dtpi_ctx_leave(ctx);
+}
+
+/* ---- who is who ---- */
+
+int32_t dtp_group_rank(const dtp_group *g)
+{
+    return g->rank;
+}
+
+int32_t dtp_group_size(const dtp_group *g)
+{
+    return g->size;
+}
+
+int32_t dtp_group_local_rank(const dtp_group *g)
+{
+    if (g->id == DTPI_WORLD_ID && g->session->link)
+        return (int32_t)session_row(g->session, g->rank)->local_rank;
+    return (int32_t)g->index[g->rank];
+}
+
+int32_t dtp_group_local_size(const dtp_group *g)
+{
+    return (int32_t)dtpi_group_n_on_node(g, g->node[g->rank]);
+}
+
+uint32_t dtp_group_attempt(const dtp_group *g)
+{
+    return g->session->attempt;
+}
+
+uint32_t dtp_group_generation(const dtp_group *g)
+{
+    return g->session->generation;
+}
+
+dtp_status dtp_group_get(const dtp_group *g, int32_t rank, dtp_group_member *member_out,
+                         dtp_error *err)
+{
+    dtp_group_member m = { .rank = rank, .host = "localhost" };
+
+    if (rank < 0 || rank >= g->size)
+        return dtpi_noun(err, "group", dtpi_fail_rank(err, DTP_ERR_RANGE, rank,
+                                                      "rank %d is outside a group of %d", rank,
+                                                      g->size));
+    m.node = (int32_t)g->node[rank];
+    m.local_rank = (int32_t)g->index[rank];
+    if (g->session->link) {
+        const struct shared_row *row = session_row(g->session, group_world_rank(g, rank));
+        m.pid = row->pid;
+        m.host = session_node(g->session, row->node)->host;
+        if (g->id == DTPI_WORLD_ID)
+            m.local_rank = (int32_t)row->local_rank;
+    } else {
+        m.pid = g->session->agent_pid;
+    }
+    return dtpi_noun(err, "group", DTPI_RESULT_WRITE(member_out, &m, err));
+}
+
+dtp_ctx *dtpi_group_ctx(const dtp_group *g)
+{
+    return g->ctx;
+}
+
+int dtpi_group_timeout_ms(const dtp_group *g)
+{
+    return g->session->timeout_ms;
+}
+
+/* ---- failing ---- */
+
+const _Atomic uint32_t *dtpi_group_verdict_word(const dtp_group *g)
+{
+    return &g->session->control->word;
+}
+
+static bool knows_verdict(void *user)
+{
+    struct session *s = user;
+
+    return atomic_load(&s->has_verdict);
+}
+
+/* The word is set; its text is on its way. */
+static dtp_status await_verdict(struct session *s, dtp_error *err)
+{
+    dtpi_verdict v = { 0 };
+
+    dtpi_ctx_wait(s->ctx, knows_verdict, s,
+                  dtp_ctx_now_ns(s->ctx) + GROUP_GRACE_MS * DTPI_NS_PER_MS, NULL);
+    if (!knows_verdict(s)) {
+        v.status = -(dtp_status)atomic_load(&s->control->word);
+        snprintf(v.text, sizeof(v.text), "%s",
+                 v.status == DTP_ERR_ABORTED ? "the group was aborted" : "the group has failed");
+        session_fail(s, &v);
+    }
+    return session_verdict(s, err);
+}
+
+dtp_status dtpi_group_verdict(dtp_group *g, dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_enter(g->ctx, err);
+
+    if (st < 0)
+        return st;
+    st = atomic_load(&g->session->control->word) ? await_verdict(g->session, err)
+                                                 : session_verdict(g->session, err);
+    dtpi_ctx_leave(g->ctx);
+    return st;
+}
+
+dtp_status dtpi_group_check(dtp_group *g, dtp_error *err)
+{
+    struct session *s = g->session;
+
+    if (DTPI_UNLIKELY(!dtpi_ctx_alive(g->ctx)))
+        return dtpi_fail(err, DTP_ERR_FORKED, "the group was joined by the parent process");
+    if (DTPI_LIKELY(!atomic_load_explicit(&s->control->word, memory_order_acquire) &&
+                    !atomic_load_explicit(&s->has_verdict, memory_order_acquire)))
+        return DTP_OK;
+    return dtpi_group_verdict(g, err);
+}
+
+void dtpi_group_poll(dtp_group *g)
+{
+    if (dtpi_ctx_enter(g->ctx, NULL) < 0)
+        return;
+    session_poll(g->session);
+    dtpi_ctx_leave(g->ctx);
+}
+
+void dtp_group_abort(dtp_group *g, const char *reason)
+{
+    struct session *s = g->session;
+    dtpi_verdict v = { .status = DTP_ERR_ABORTED };
+
+    if (!dtpi_ctx_alive(g->ctx))
+        return;
+    if (s->link) {
+        dtpi_buf b = session_begin(s, DTPI_F_ABORT, DTPI_WORLD_ID, 0, 0);
+        char text[120];
+        snprintf(text, sizeof(text), "%s", reason ? reason : "no reason given");
+        dtpi_wr_text(&b, text);
+        session_send(s, &b);
+        dtpi_control_set(s->control, DTP_ERR_ABORTED);
+        return;
+    }
+    dtpi_control_set(s->control, DTP_ERR_ABORTED);
+    snprintf(v.text, sizeof(v.text), "aborted: %.120s", reason ? reason : "no reason given");
+    pthread_mutex_lock(&s->mutex);
+    if (!atomic_load(&s->has_verdict)) {
+        s->verdict = v;
+        atomic_store(&s->has_verdict, true);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    dtp_ctx_wake(g->ctx);
+}
+
+size_t dtp_group_failed(const dtp_group *g, int32_t *ranks_out, size_t capacity)
+{
+    struct session *s = g->session;
+    size_t n = 0;
+
+    pthread_mutex_lock(&s->mutex);
+    for (int32_t i = 0; atomic_load(&s->has_verdict) && i < g->size; i++) {
+        const int32_t world_rank = group_world_rank(g, i);
+        for (uint32_t k = 0; k < s->verdict.n_failed; k++) {
+            if (s->verdict.failed[k] != world_rank)
+                continue;
+            if (n < capacity)
+                ranks_out[n] = i;
+            n++;
+        }
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return n;
+}

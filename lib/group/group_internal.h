@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group_internal.h - a rank's side: the session with its agent, shared by a group and what it was split
+ * into, and the groups themselves.
+ */
+#ifndef DTPI_GROUP_INTERNAL_H
+#define DTPI_GROUP_INTERNAL_H
+
+#include <pthread.h>
+
+#include "group/frame.h"
+#include "group/group.h"
+#include "group/handshake.h"
+#include "group/shared.h"
+#include "net/link.h"
+
+enum { GROUP_LANES = DTPI_LANE_MAX + 1, GROUP_GRACE_MS = 2000 };
+
+/* A collective call that has not ended. */
+struct call {
+    struct call *next, **prev;
+    dtp_ctx *ctx;
+    dtp_group *group;           /* valid while the call is listed */
+    uint64_t id;
+    uint8_t lane, kind;
+    uint32_t seq;
+    dtp_op *op;
+    dtpi_timer timer;
+    bool expired;
+    dtpi_buf result;            /* of an allgather, then sizes */
+    size_t *sizes;
+    uint32_t n;
+    dtpi_gathered gathered;
+};
+
+/* A result that came before this rank called. */
+struct early {
+    struct early *next;
+    uint64_t id;
+    uint8_t lane;
+    uint32_t seq;
+    dtp_error error;
+};
+
+/* A question to the agent: key-value and node memory. */
+struct question {
+    struct question *next;
+    struct session *session;
+    uint32_t seq;
+    bool done;
+    dtp_error error;            /* status 0: fine */
+    dtpi_buf value;
+    int fd;
+};
+
+struct session {
+    dtp_ctx *ctx;
+    uint32_t n_groups;          /* open groups */
+    int32_t rank, world, local_rank;
+    uint32_t attempt, generation;
+    int timeout_ms;
+    char job[64];
+    dtpi_link *link;            /* NULL: a group of one */
+    struct host *host;          /* this process hosts the agent */
+    int32_t agent_pid;
+    int agent_pidfd;
+    dtpi_source agent_source;
+    dtpi_hs hs;
+    enum { SESSION_PROVING, SESSION_JOINING, SESSION_MEMBER, SESSION_FAILED } state;
+    bool agent_left;            /* in order */
+    dtp_error join_error;
+
+    struct control_page *control;
+    bool control_is_heap;
+    const struct shared_table *table;
+    size_t table_bytes;
+
+    struct call *calls;
+    struct early *earlies;
+    struct question *questions;
+    uint32_t next_seq;
+
+    pthread_mutex_t mutex;      /* the verdict, read from any thread */
+    _Atomic bool has_verdict;
+    dtpi_verdict verdict;
+};
+
+struct pair {
+    struct pair *next;
+    char *key;
+    uint8_t *value;
+    size_t bytes;
+};
+
+struct dtp_group {
+    dtp_ctx *ctx;
+    struct session *session;
+    uint64_t id;
+    int32_t rank, size;
+    int32_t *members;           /* world ranks, NULL: all */
+    uint32_t seq[GROUP_LANES];
+    /* layout.c */
+    uint32_t n_nodes;
+    uint32_t *node, *index;     /* by rank */
+    uint32_t *first;            /* by node, n_nodes + 1: where its members start in by_node */
+    int32_t *by_node;
+    struct pair *pairs;         /* of a group of one */
+    struct group_data *data;    /* data.c */
+};
+
+/* session.c */
+dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *opts, struct session **out,
+                        dtp_error *err);
+void session_close(struct session *s);
+bool session_send(struct session *s, dtpi_buf *b_take);
+dtpi_buf session_begin(const struct session *s, uint8_t type, uint64_t group, uint8_t lane,
+                       uint32_t seq);
+const struct shared_row *session_row(const struct session *s, int32_t world_rank);
+const struct shared_node *session_node(const struct session *s, uint32_t node);
+/* The group failed, as this rank sees it: everything that waits ends. */
+void session_fail(struct session *s, const dtpi_verdict *v);
+dtp_status session_verdict(struct session *s, dtp_error *err);
+/* Looks whether the agent still lives, without running callbacks. */
+void session_poll(struct session *s);
+
+extern const dtpi_link_ops session_link_ops;
+void session_watch_agent(struct session *s);
+
+/* connect.c */
+dtp_status session_connect(struct session *s, const dtp_group_opts *o, int64_t deadline_ns,
+                           dtp_error *err);
+
+/* calls.c */
+void calls_down(struct session *s, const dtpi_frame *f);
+void calls_fail(struct session *s, const dtp_error *why);
+void calls_cancel(dtp_group *group);
+void calls_free(struct session *s);
+dtp_status call_start(dtp_group *group, uint8_t lane, uint8_t kind, int32_t root, const void *data,
+                      size_t bytes, int64_t deadline_ns, dtp_op **op_out, dtp_error *err);
+
+/* ask.c */
+void asks_answer(struct session *s, const dtpi_frame *f, int fd);
+void asks_fail(struct session *s, const dtp_error *why);
+void pairs_free(dtp_group *group);
+
+/* layout.c */
+dtp_status layout_make(dtp_group *group, dtp_error *err);
+void layout_free(dtp_group *group);
+int32_t group_world_rank(const dtp_group *group, int32_t rank);
+
+/* host.c: the agent of this node in a thread of this process */
+dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *opts, const char *socket,
+                      struct host **out, dtp_error *err);
+void host_stop(struct host *host);
+
+/* data.c */
+void group_data_close(dtp_group *group);
+
+#endif /* DTPI_GROUP_INTERNAL_H */

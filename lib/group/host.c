@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host.c - the agent in a thread of the first local rank, where no shim plays it. The thread has a
+ * context of its own and blocks all signals.
+ */
+#include "group/group_internal.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "group/agent.h"
+
+/* How long a rank that closes first lets the others of its node be served. */
+enum { LINGER_MS = 200, LINGER_FAILED_MS = 500, LINGER_BUSY_MS = 2000, STEP_MS = 10 };
+
+struct host {
+    dtp_ctx *user_ctx;
+    dtp_ctx *ctx;
+    dtpi_agent *agent;
+    pthread_t thread;
+    _Atomic bool stop;
+};
+
+/* After the stop: until all have left, or a little while. */
+static void linger(struct host *h)
+{
+    const int64_t start = dtp_ctx_now_ns(h->ctx);
+
+    for (;;) {
+        const int64_t ms = (dtp_ctx_now_ns(h->ctx) - start) / DTPI_NS_PER_MS;
+        const bool idle = dtpi_agent_is_idle(h->agent);
+        const bool done = dtpi_agent_is_done(h->agent);
+        /* Ranks that come late to a group that failed are told why. */
+        const int limit = dtpi_agent_failed_early(h->agent) ? LINGER_FAILED_MS : done ? 0 : LINGER_MS;
+        if (ms >= LINGER_BUSY_MS || (idle && ms >= limit))
+            return;
+        dtp_ctx_dispatch(h->ctx, STEP_MS, NULL);
+    }
+}
+
+static void *run(void *arg)
+{
+    struct host *h = arg;
+
+    while (!atomic_load(&h->stop))
+        if (dtp_ctx_dispatch(h->ctx, -1, NULL) < 0)
+            break;
+    linger(h);
+    dtpi_agent_close(h->agent);
+    return NULL;
+}
+
+static dtp_status start_thread(struct host *h, dtp_error *err)
+{
+    sigset_t all, old;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const int e = pthread_create(&h->thread, NULL, run, h);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (e == 0)
+        return DTP_OK;
+    errno = e;
+    return dtpi_fail(err, DTP_ERR_LIMIT, "cannot start the agent's thread: %m");
+}
+
+static dtp_status open_agent(struct host *h, const dtp_group_opts *o, const char *socket,
+                             dtp_error *err)
+{
+    const dtpi_agent_opts ao = {
+        .job = o->job,
+        .attempt = o->attempt,
+        .world_size = (uint32_t)o->world_size,
+        .n_local = (uint32_t)o->local_size,
+        .socket = socket,
+        .root = o->root,
+        .is_root = o->rank == 0,
+        .secret = o->insecure ? NULL : o->secret,
+        .net = o->net,
+        .timeout_ms = o->timeout_ms,
+        .host_rank_plus_1 = o->rank + 1,
+    };
+    return dtpi_agent_open(h->ctx, &ao, &h->agent, err);
+}
+
+dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *o, const char *socket, struct host **out,
+                      dtp_error *err)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(ctx);
+    const dtpi_log *log = dtpi_ctx_log(ctx);
+    const dtp_ctx_opts co = { .size = sizeof(co), .allocator = a, .log = log->fn,
+                              .log_user = log->user, .log_level = log->level,
+                              .n_pool_threads = 1 };
+    struct host *h = dtpi_alloc(a, sizeof(*h));
+
+    if (!h)
+        return dtpi_fail_nomem(err, sizeof(*h));
+    h->user_ctx = ctx;
+    dtp_status st = dtp_ctx_open(&co, &h->ctx, err);
+    if (st >= 0)
+        st = open_agent(h, o, socket, err);
+    if (st >= 0)
+        st = start_thread(h, err);
+    if (st < 0) {
+        dtpi_agent_close(h->agent);
+        dtp_ctx_close(h->ctx);
+        dtpi_free(a, h, sizeof(*h));
+        return st;
+    }
+    *out = h;
+    return DTP_OK;
+}
+
+void host_stop(struct host *h)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(h->user_ctx);
+
+    /* In a forked child the thread does not exist, and what it was changing is not to be touched. */
+    if (!dtpi_ctx_alive(h->user_ctx))
+        return;
+    atomic_store(&h->stop, true);
+    dtp_ctx_wake(h->ctx);
+    pthread_join(h->thread, NULL);
+    dtp_ctx_close(h->ctx);
+    dtpi_free(a, h, sizeof(*h));
+}
