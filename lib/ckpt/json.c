@@ -370,13 +370,14 @@ bool dtpi_json_u64(dtpi_json *j, uint64_t *out)
 bool dtpi_json_skip(dtpi_json *j)
 {
     const uint32_t depth = j->depth;
+    dtpi_json_token t = dtpi_json_next(j);
 
-    do {
-        const dtpi_json_token t = dtpi_json_next(j);
-        if (t == DTPI_JSON_ERROR || t == DTPI_JSON_END)
-            return dtpi_json_refuse(j, "expected a value");
-    } while (j->depth > depth || j->expect == VALUE);
-    return true;
+    if (t == DTPI_JSON_OBJECT || t == DTPI_JSON_ARRAY) {
+        while (t != DTPI_JSON_ERROR && j->depth > depth)
+            t = dtpi_json_next(j);
+        return t != DTPI_JSON_ERROR;
+    }
+    return t >= DTPI_JSON_STRING || dtpi_json_refuse(j, "expected a value");
 }
 
 dtp_status dtpi_json_fail(const dtpi_json *j, const char *what, dtp_error *err)

@@ -81,7 +81,8 @@ const dtpi_st_entry *dtpi_st_find(const dtpi_st *st, const char *name, size_t by
 
 const char *dtpi_st_meta(const dtpi_st *st, const char *key)
 {
-    const char *p = (const char *)st->meta.data, *end = p + st->meta.len;
+    const char *p = (const char *)st->meta.data;
+    const char *end = st->meta.len ? p + st->meta.len : p;
 
     while (p < end) {
         const char *value = p + strlen(p) + 1;
@@ -412,7 +413,12 @@ dtp_status dtpi_st_read(const dtp_allocator *a, const char *header, size_t bytes
     st.meta = dtpi_buf_init(a);
     r.scratch = dtpi_buf_init(a);
     r.keys = dtpi_buf_init(a);
-    dtp_status s = read_entries(&r);
+    /* So that the dimensions of scalars can be pointed at. */
+    dtp_status s = DTP_OK;
+    if (!dtpi_buf_append(&st.dims, &(uint64_t){ 0 }, sizeof(uint64_t)))
+        s = dtpi_fail_nomem(err, sizeof(uint64_t));
+    if (s >= 0)
+        s = read_entries(&r);
     dtpi_buf_free(&r.scratch);
     dtpi_buf_free(&r.keys);
     if (s >= 0)
