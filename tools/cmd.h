@@ -22,7 +22,7 @@ typedef struct dtp_cmd {
 /* Exit codes every sub-command uses; `run` has its own. */
 enum { CMD_OK = 0, CMD_FAILED = 1 };
 
-extern const dtp_cmd cmd_attach, cmd_cancel, cmd_logs, cmd_ps, cmd_run, cmd_topo;
+extern const dtp_cmd cmd_attach, cmd_cancel, cmd_ckpt, cmd_logs, cmd_ps, cmd_run, cmd_topo;
 
 /* Prints the help to stdout; CMD_OK. */
 int cmd_help(const dtp_cmd *cmd);

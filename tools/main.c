@@ -8,7 +8,7 @@
 #include "cmd.h"
 
 static const dtp_cmd *const commands[] = {
-    &cmd_topo, &cmd_run, &cmd_ps, &cmd_logs, &cmd_cancel, &cmd_attach,
+    &cmd_topo, &cmd_run, &cmd_ps, &cmd_logs, &cmd_cancel, &cmd_attach, &cmd_ckpt,
 };
 
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
