@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several nodes on one host: an agent process each, the root's listener on 127.0.0.1. */
+#include "unit/group/ranks.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "ctx/ctx.h"
+#include "group/agent.h"
+#include "group/group.h"
+
+static const uint8_t secret[DTP_SECRET_BYTES] = "a secret of thirty-two bytes...";
+
+/* What the processes of one group know. */
+struct nodes {
+    const char *job;
+    char root[64];
+    int n_nodes, n_ranks;
+    int first[9];               /* of each node, and the end */
+    int victim;                 /* -1: nobody */
+    int timeout_ms;
+    const char *net;
+    bool insecure;
+    int64_t *at_ns;             /* shared */
+    void (*fn)(const struct nodes *w, int rank, dtp_group *g);
+    dtp_status want;            /* of the join */
+    const char *text;
+};
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(sa);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_true(bind(fd, (struct sockaddr *)&sa, len) == 0);
+    assert_true(getsockname(fd, (struct sockaddr *)&sa, &len) == 0);
+    close(fd);
+    return ntohs(sa.sin_port);
+}
+
+static struct nodes nodes_of(const char *layout, void (*fn)(const struct nodes *, int, dtp_group *))
+{
+    struct nodes w = { .job = ranks_job(), .victim = -1, .timeout_ms = 10000, .fn = fn };
+
+    snprintf(w.root, sizeof(w.root), "127.0.0.1:%u", free_port());
+    for (const char *p = layout; *p; p++) {
+        w.first[w.n_nodes++] = w.n_ranks;
+        w.n_ranks += *p - '0';
+    }
+    w.first[w.n_nodes] = w.n_ranks;
+    w.at_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return w;
+}
+
+static void socket_of(const struct nodes *w, int node, char *name_out, size_t room)
+{
+    snprintf(name_out, room, "@dtp-%s-%d", w->job, node);
+}
+
+static void run_agent(int node, const struct nodes *w)
+{
+    char name[80];
+    dtpi_agent *agent;
+    dtp_ctx *ctx;
+
+    socket_of(w, node, name, sizeof(name));
+    const dtpi_agent_opts o = { .job = w->job, .world_size = (uint32_t)w->n_ranks,
+                                .n_local = (uint32_t)(w->first[node + 1] - w->first[node]),
+                                .socket = name, .root = w->root, .is_root = node == 0,
+                                .secret = w->insecure ? NULL : secret, .net = w->net,
+                                .timeout_ms = w->timeout_ms };
+    const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir() };
+    rank_me = 1000 + node;
+    RANK_OK(dtp_ctx_open(&co, &ctx, ERR));
+    RANK_OK(dtpi_agent_open(ctx, &o, &agent, ERR));
+    while (!dtpi_agent_is_done(agent) || !dtpi_agent_is_idle(agent))
+        RANK_CHECK(dtp_ctx_dispatch(ctx, -1, ERR) >= 0);
+    dtpi_agent_close(agent);
+    dtp_ctx_close(ctx);
+}
+
+static void run_rank(int rank, const struct nodes *w)
+{
+    dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = w->n_ranks, .job = w->job,
+                         .secret = w->insecure ? NULL : secret, .insecure = w->insecure,
+                         .timeout_ms = w->timeout_ms, .root = w->root, .net = w->net };
+    const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir() };
+    char name[80];
+    int node = 0;
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    while (rank >= w->first[node + 1])
+        node++;
+    socket_of(w, node, name, sizeof(name));
+    o.agent = name;
+    o.local_rank = rank - w->first[node];
+    o.local_size = w->first[node + 1] - w->first[node];
+    RANK_OK(dtp_ctx_open(&co, &ctx, ERR));
+    RANK_STATUS(w->want, dtp_group_join(ctx, &o, &g, ERR));
+    if (w->want < 0) {
+        RANK_TEXT(w->text);
+    } else {
+        w->fn(w, rank, g);
+        dtp_group_close(g);
+    }
+    dtp_ctx_close(ctx);
+}
+
+/* Agents first, then ranks. */
+static void child(int i, int n, void *user)
+{
+    const struct nodes *w = user;
+
+    (void)n;
+    if (i < w->n_nodes)
+        run_agent(i, w);
+    else
+        run_rank(i - w->n_nodes, w);
+}
+
+/* `killed` is the index of a child that ends by SIGKILL, -1: none. */
+static void run_nodes(struct nodes *w, int killed)
+{
+    const int n = w->n_nodes + w->n_ranks;
+    pid_t pids[RANKS_MAX];
+    int status[RANKS_MAX];
+
+    ranks_start(n, child, w, pids);
+    for (int i = 0; killed >= 0 && killed < w->n_nodes && i < 1; i++) {
+        /* An agent dies when all ranks say that they are there. */
+        while (__atomic_load_n(&w->at_ns[0], __ATOMIC_ACQUIRE) < w->n_ranks)
+            usleep(1000);
+        kill(pids[killed], SIGKILL);
+    }
+    ranks_wait(n, pids, status);
+    for (int i = 0; i < n; i++)
+        if (status[i] != (i == killed ? SIGKILL : 0))
+            fail_msg("child %d (of %d agents) ended with status 0x%x", i, w->n_nodes, status[i]);
+    munmap(w->at_ns, 4096);
+}
+
+/* ---- calls ---- */
+
+static void all_calls(const struct nodes *w, int rank, dtp_group *g)
+{
+    const int n = w->n_ranks;
+    size_t sizes[RANKS_MAX], bytes;
+    char word[16] = "";
+    dtp_group *sub;
+    void *data;
+
+    RANK_CHECK((int)dtpi_group_n_nodes(g) == w->n_nodes);
+    for (int node = 0; node < w->n_nodes; node++) {
+        RANK_CHECK((int)dtpi_group_n_on_node(g, (uint32_t)node) ==
+                   w->first[node + 1] - w->first[node]);
+        for (int i = w->first[node]; i < w->first[node + 1]; i++) {
+            RANK_CHECK((int)dtpi_group_node(g, i) == node);
+            RANK_CHECK(dtpi_group_rank_on_node(g, (uint32_t)node, (uint32_t)(i - w->first[node])) == i);
+        }
+    }
+    for (int i = 0; i < 5; i++)
+        RANK_OK(dtp_group_barrier(g, 0, ERR));
+    const int mine = rank * 7;
+    RANK_OK(dtp_group_allgather(g, &mine, sizeof(mine), &data, sizes, &bytes, 0, ERR));
+    for (int i = 0; i < n; i++)
+        RANK_CHECK(((int *)data)[i] == i * 7 && sizes[i] == sizeof(int));
+    dtp_group_free(data);
+    for (int root = 0; root < n; root++) {
+        if (rank == root)
+            snprintf(word, sizeof(word), "from %d", root);
+        RANK_OK(dtp_group_broadcast(g, root, word, sizeof(word), 0, ERR));
+        RANK_CHECK(atoi(word + 5) == root);
+    }
+    if (rank == n - 1)
+        RANK_OK(dtp_group_set(g, "key", "value", 6, 0, ERR));
+    RANK_OK(dtp_group_lookup(g, "key", &data, &bytes, 0, ERR));
+    RANK_CHECK(bytes == 6 && strcmp(data, "value") == 0);
+    dtp_group_free(data);
+    /* Across the nodes, and a group that lies on the nodes in another order. */
+    RANK_OK(dtp_group_split(g, rank % 2, n - rank, 0, &sub, ERR));
+    RANK_OK(dtp_group_allgather(sub, &rank, sizeof(rank), &data, NULL, &bytes, 0, ERR));
+    for (size_t i = 0; i + 1 < bytes / sizeof(int); i++)
+        RANK_CHECK(((int *)data)[i] == ((int *)data)[i + 1] + 2);
+    dtp_group_free(data);
+    RANK_OK(dtp_group_set(sub, "own", rank % 2 ? "odd" : "even", 5, 0, ERR));
+    RANK_OK(dtp_group_barrier(sub, 0, ERR));
+    RANK_OK(dtp_group_lookup(sub, "own", &data, &bytes, -1, ERR));
+    RANK_CHECK(strcmp(data, rank % 2 ? "odd" : "even") == 0);
+    dtp_group_free(data);
+    dtp_group_close(sub);
+    /* A group within each node. */
+    RANK_OK(dtp_group_split(g, (int)dtpi_group_node(g, rank), rank, 0, &sub, ERR));
+    RANK_CHECK(dtpi_group_n_nodes(sub) == 1);
+    RANK_OK(dtp_group_barrier(sub, 0, ERR));
+    dtp_group_close(sub);
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+}
+
+static void test_calls_work_across_nodes(void **state)
+{
+    static const char *const layouts[] = { "22", "31", "13", "1222" };
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        struct nodes w = nodes_of(layouts[i], all_calls);
+        run_nodes(&w, -1);
+    }
+}
+
+static void test_insecure_groups_work_across_nodes_when_all_agree(void **state)
+{
+    struct nodes w = nodes_of("22", all_calls);
+
+    (void)state;
+    w.insecure = true;
+    run_nodes(&w, -1);
+}
+
+static void big_pieces(const struct nodes *w, int rank, dtp_group *g)
+{
+    const size_t piece = DTP_GROUP_MAX_MSG / (size_t)w->n_ranks;
+    uint8_t *mine = malloc(piece);
+    dtp_op *ops[8];
+
+    memset(mine, rank + 1, piece);
+    for (int i = 0; i < 8; i++)
+        RANK_OK(dtpi_group_allgather_start(g, DTPI_LANE_CKPT, mine, piece, INT64_MAX, &ops[i], ERR));
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    for (int i = 0; i < 8; i++) {
+        RANK_OK(dtp_op_wait(ops[i], 10000, ERR));
+        const dtpi_gathered *all = dtpi_group_gathered(ops[i]);
+        for (int r = 0; r < w->n_ranks; r++)
+            RANK_CHECK(all->data[piece * (size_t)r] == r + 1);
+        dtp_op_free(ops[i]);
+    }
+    free(mine);
+}
+
+static void test_large_messages_cross_nodes(void **state)
+{
+    struct nodes w = nodes_of("31", big_pieces);
+
+    (void)state;
+    run_nodes(&w, -1);
+}
+
+/* ---- failures ---- */
+
+static void late_on_another_node(const struct nodes *w, int rank, dtp_group *g)
+{
+    size_t bytes;
+    void *data;
+
+    if (rank == 3) {
+        RANK_OK(dtp_group_lookup(g, "given up", &data, &bytes, 0, ERR));
+        dtp_group_free(data);
+        RANK_STATUS(DTP_ERR_TIMEOUT, dtp_group_barrier(g, 0, ERR));
+        RANK_TEXT("barrier 1: rank 3 of 4 did not come in time");
+    } else {
+        RANK_STATUS(DTP_ERR_TIMEOUT, dtp_group_barrier(g, 100, ERR));
+        RANK_TEXT("barrier 1: rank 3 of 4 did not come in time");
+        if (rank == 0)
+            RANK_OK(dtp_group_set(g, "given up", "", 0, 0, ERR));
+    }
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    (void)w;
+}
+
+static void test_deadline_names_a_late_rank_of_another_node(void **state)
+{
+    struct nodes w = nodes_of("22", late_on_another_node);
+
+    (void)state;
+    run_nodes(&w, -1);
+}
+
+static void see_death(const struct nodes *w, int rank, dtp_group *g)
+{
+    char text[64];
+
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (rank == w->victim) {
+        usleep(20000);
+        w->at_ns[0] = ranks_now_ns();
+        kill(getpid(), SIGKILL);
+    }
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    w->at_ns[1 + rank] = ranks_now_ns();
+    snprintf(text, sizeof(text), "rank %d of %d (node ", w->victim, w->n_ranks);
+    RANK_TEXT(text);
+    RANK_CHECK(check_err.rank == w->victim);
+}
+
+static void test_death_is_named_on_all_nodes(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 4; victim += 3) {
+        struct nodes w = nodes_of("22", see_death);
+        w.victim = victim;
+        run_nodes(&w, w.n_nodes + victim);
+    }
+}
+
+static void wait_for_agent_death(const struct nodes *w, int rank, dtp_group *g)
+{
+    int32_t failed[8];
+    size_t bytes;
+    void *data;
+
+    __atomic_fetch_add(&w->at_ns[0], 1, __ATOMIC_RELEASE);
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_lookup(g, "never set", &data, &bytes, 0, ERR));
+    RANK_TEXT("agent of node");
+    const size_t n = dtp_group_failed(g, failed, 8);
+    const int lost = w->victim;
+    RANK_CHECK((int)n == w->first[lost + 1] - w->first[lost]);
+    RANK_CHECK(failed[0] == w->first[lost]);
+    (void)rank;
+}
+
+static void test_an_agent_that_dies_takes_its_node_with_it(void **state)
+{
+    (void)state;
+    for (int node = 0; node < 2; node++) {
+        struct nodes w = nodes_of("22", wait_for_agent_death);
+        w.victim = node;
+        run_nodes(&w, node);
+    }
+}
+
+static void nothing(const struct nodes *w, int rank, dtp_group *g)
+{
+    (void)w;
+    (void)rank;
+    (void)g;
+}
+
+static void child_but_missing(int i, int n, void *user)
+{
+    const struct nodes *w = user;
+
+    (void)n;
+    /* The last rank of each node never comes. */
+    for (int node = 0; node < w->n_nodes; node++)
+        if (i - w->n_nodes == w->first[node + 1] - 1)
+            return;
+    child(i, n, user);
+}
+
+static void test_missing_ranks_of_several_nodes_are_named_to_all(void **state)
+{
+    struct nodes w = nodes_of("323", nothing);
+    pid_t pids[RANKS_MAX];
+    int status[RANKS_MAX];
+    const int n = w.n_nodes + w.n_ranks;
+
+    (void)state;
+    w.timeout_ms = 300;
+    w.want = DTP_ERR_PEER;
+    w.text = "ranks 2, 4, 7 of 8 never joined";
+    ranks_start(n, child_but_missing, &w, pids);
+    ranks_wait(n, pids, status);
+    for (int i = 0; i < n; i++)
+        if (status[i])
+            fail_msg("child %d: 0x%x", i, status[i]);
+    munmap(w.at_ns, 4096);
+}
+
+/* ---- strangers ---- */
+
+static void stranger(const struct nodes *w, const void *bytes, size_t n, bool waits)
+{
+    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                              .sin_port = htons((uint16_t)atoi(strchr(w->root, ':') + 1)) };
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    char answer[64];
+
+    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0) {
+        if (send(fd, bytes, n, MSG_NOSIGNAL) > 0 && waits) {
+            const struct timeval tv = { .tv_sec = 2 };
+            setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+            /* No word for strangers: the connection just ends. */
+            const ssize_t got = recv(fd, answer, sizeof(answer), 0);
+            RANK_CHECK(got == 0 || (got < 0 && errno == ECONNRESET));
+        }
+    }
+    close(fd);
+}
+
+static void with_strangers(const struct nodes *w, int rank, dtp_group *g)
+{
+    static const uint8_t zeros[64];
+    /* UCX's public connection magic, little-endian. */
+    static const uint8_t ucx[16] = { 0x78, 0x56, 0x34, 0x12, 0xbe, 0xba, 0xfe, 0xca };
+    uint8_t junk[300];
+    uint64_t seed = 42;
+
+    for (int i = 0; rank == 1 && i < 100; i++) {
+        for (size_t k = 0; k < sizeof(junk); k++)
+            junk[k] = (uint8_t)check_random(&seed);
+        if (i % 2)
+            memcpy(junk, "\x40\0\0\0\x64\x74\x70\x07\1\0\1", 11);   /* begins as a hello does */
+        stranger(w, junk, 1 + i * 2, false);
+        stranger(w, zeros, sizeof(zeros), i < 3);
+        stranger(w, ucx, sizeof(ucx), i < 3);
+        stranger(w, "GET / HTTP/1.0\r\n\r\n", 18, i < 3);
+        stranger(w, zeros, 3, false);       /* half a length */
+    }
+    for (int i = 0; i < 20; i++)
+        RANK_OK(dtp_group_barrier(g, 0, ERR));
+    RANK_CHECK(dtp_group_failed(g, NULL, 0) == 0);
+}
+
+static void test_strangers_at_the_root_disturb_nobody(void **state)
+{
+    struct nodes w = nodes_of("22", with_strangers);
+
+    (void)state;
+    run_nodes(&w, -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_calls_work_across_nodes),
+        cmocka_unit_test(test_insecure_groups_work_across_nodes_when_all_agree),
+        cmocka_unit_test(test_large_messages_cross_nodes),
+        cmocka_unit_test(test_deadline_names_a_late_rank_of_another_node),
+        cmocka_unit_test(test_death_is_named_on_all_nodes),
+        cmocka_unit_test(test_an_agent_that_dies_takes_its_node_with_it),
+        cmocka_unit_test(test_missing_ranks_of_several_nodes_are_named_to_all),
+        cmocka_unit_test(test_strangers_at_the_root_disturb_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
