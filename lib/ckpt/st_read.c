@@ -51,7 +51,8 @@ const char *dtpi_st_name(const dtpi_st *st, const dtpi_st_entry *e)
 
 const uint64_t *dtpi_st_dims(const dtpi_st *st, const dtpi_st_entry *e)
 {
-    return (const uint64_t *)(const void *)st->dims.data + e->dims_at;
+    /* A file of scalars alone has no dimensions and no memory for them. */
+    return st->dims.data ? (const uint64_t *)(const void *)st->dims.data + e->dims_at : NULL;
 }
 
 static int compare_text(const char *a, size_t a_bytes, const char *b, size_t b_bytes)

@@ -146,7 +146,7 @@ static dtp_status get(dtp_ctx *ctx, int lib, gpu_state **state_out, dtp_error *e
 #define ACCESSOR(name, lib)                                                                         \
     dtp_status dtpi_gpu_##name(dtp_ctx *ctx, const dtpi_##name **out, dtp_error *err)               \
     {                                                                                               \
-        gpu_state *s;                                                                               \
+        gpu_state *s = NULL;                                                                        \
         const dtp_status st = get(ctx, lib, &s, err);                                               \
                                                                                                     \
         if (st < 0)                                                                                 \
