@@ -11,6 +11,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 #include "job/env.h"
 #include "launch/shim.h"
@@ -22,8 +24,12 @@ static void step(dtpi_task *t);
 
 /* ---- life of the handle ---- */
 
+/* Once; a step that was posted before may find it done. */
 static void release(dtp_job *job)
 {
+    if (job->released)
+        return;
+    job->released = true;
     dtpi_conn_close(&job->conn);
     dtpi_timer_clear(job->ctx, &job->reform_timer);
     dtpi_job_unref(job);
@@ -37,6 +43,7 @@ void dtpi_job_unref(dtp_job *job)
     dtpi_job_free_ranks(job);
     dtpi_place_free(job);
     dtpi_record_unlock(&job->record);
+    dtp_topo_close(job->own_topo);
     dtpi_text_free(a, job->shim);
     dtpi_spec_free(&job->spec);
     dtpi_free(a, job, sizeof(*job));
@@ -258,7 +265,8 @@ static dtp_status send_attempt(dtp_job *job, const dtpi_env_attempt *at, dtp_err
 static void on_ports(dtp_job *job, const dtpi_shim_msg *m)
 {
     const uint32_t n = job->state.n, n_ports = (uint32_t)(m->data_bytes / 2);
-    char secret[PATH_MAX + 16];
+    char secret[PATH_MAX + 16], agent[96];
+    uint64_t nonce = 0;
     dtp_error err = { .rank = -1 };
 
     if (job->step != DTPI_STEP_PORTS || n_ports != dtpi_env_n_ports(n))
@@ -272,8 +280,15 @@ static void on_ports(dtp_job *job, const dtpi_shim_msg *m)
     for (uint32_t i = 0; i < n_ports; i++)
         ports[i] = (uint16_t)(m->data[2 * i] | m->data[2 * i + 1] << 8);
     snprintf(secret, sizeof(secret), "%s/secret", job->record.dir);
+    if (getrandom(&nonce, sizeof(nonce), 0) < 0)
+        nonce = (uint64_t)dtp_ctx_now_ns(job->ctx);
+    snprintf(agent, sizeof(agent), "@dtp/%s/%u/%016llx", job->spec.name, job->state.attempt,
+             (unsigned long long)nonce);
     const dtpi_env_attempt at = { .spec = &job->spec, .name = job->spec.name,
-                                  .attempt = job->state.attempt, .n = n, .secret_file = secret,
+                                  .attempt = job->state.attempt, .n = n,
+                                  .agent = agent, .secret_file = secret,
+                                  .hide_gpus = job->spec.gpus_per_rank == 0 &&
+                                               access("/dev/nvidiactl", F_OK) == 0,
                                   .ports = ports, .n_ports = n_ports };
     job->step = DTPI_STEP_SENT;
     if (send_attempt(job, &at, &err) < 0)

@@ -10,6 +10,8 @@
 
 #include <stdio.h>
 
+#include "group/env.h"
+
 /* ---- reading lists ---- */
 
 static const char *find(const dtpi_list *l, const char *name)
@@ -69,17 +71,22 @@ static void put_default(writer *w, const char *name, const char *value)
 
 /* ---- by whom it is read ---- */
 
-/* docs/job.md; the group reads these (group/env.h). */
+static dtp_status put_group_var(void *user, const char *name, const char *value)
+{
+    put(user, name, value);
+    return DTP_OK;
+}
+
+/* The secret goes by file: an environment is inherited by every child and shows up in logs. */
 static void put_dtp(writer *w, const dtpi_env_attempt *at, const dtpi_env_rank *r)
 {
-    put(w, "DTP_JOB", at->name);
-    put_u32(w, "DTP_ATTEMPT", at->attempt);
-    put_u32(w, "DTP_RANK", r->rank);
-    put_u32(w, "DTP_WORLD_SIZE", at->n);
-    put_u32(w, "DTP_LOCAL_RANK", r->rank);
-    put_u32(w, "DTP_LOCAL_SIZE", at->n);
-    if (at->agent)
-        put(w, "DTP_AGENT", at->agent);
+    const dtp_group_opts opts = {
+        .size = sizeof(opts), .rank = (int32_t)r->rank, .world_size = (int32_t)at->n,
+        .local_rank = (int32_t)r->rank, .local_size = (int32_t)at->n, .job = at->name,
+        .attempt = at->attempt, .agent = at->agent,
+    };
+
+    dtpi_group_env_write(&opts, put_group_var, w, NULL);
     put(w, "DTP_SECRET_FILE", at->secret_file);
     if (at->spec->ckpt_dir)
         put(w, "DTP_CKPT_DIR", at->spec->ckpt_dir);
@@ -184,7 +191,8 @@ static void merge(const dtpi_list *from, const dtpi_list *later, const dtpi_list
     for (const char *t = dtpi_texts_next(&texts, NULL); t; t = dtpi_texts_next(&texts, t)) {
         char name[256];
         size_t len;
-        if (!dtpi_var_ok(t, &len) || len >= sizeof(name))
+        /* A job inside a job: what says where the outer group is must not be seen. */
+        if (!dtpi_var_ok(t, &len) || len >= sizeof(name) || dtpi_var_is_own(t, len))
             continue;
         memcpy(name, t, len);
         name[len] = '\0';

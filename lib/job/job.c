@@ -248,7 +248,6 @@ static dtp_status go_attach(dtp_job *job, const void *what, const dtp_job_opts *
         int fd = -1;
         st = dtpi_shim_connect(job->record.dir, &fd, err);
         if (st >= 0) {
-            job->place.is_held = true;
             st = attach_to_shim(job, fd, opts->all_output != 0, err);
             break;
         }

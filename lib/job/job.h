@@ -29,8 +29,7 @@ typedef struct dtpi_place_rank {
 } dtpi_place_rank;
 
 typedef struct dtpi_place {
-    bool is_held;               /* cpus and gpus are this job's, now or through its shim */
-    dtpi_cpuset cpus, gpus;
+    dtpi_cpuset cpus, gpus;     /* of this job: locked by it, now or through its shim */
     int locks_fd;               /* until the shim has it; -1 */
     dtpi_place_rank *ranks;
     uint32_t n;
@@ -88,7 +87,7 @@ struct dtp_job {
     bool step_posted;
     _Atomic uint32_t n_cancels; /* asked for and not yet seen */
     _Atomic uint32_t n_refs;
-    bool closed;
+    bool closed, released;
     uint32_t depth;             /* callbacks we are inside of */
 };
 

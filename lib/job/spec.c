@@ -53,11 +53,11 @@ bool dtpi_var_ok(const char *var, size_t *len_out)
 /* ---- checks ---- */
 
 /* Variables that say where a rank's group is; the job writes them. */
-static bool is_own_variable(const char *var, size_t len)
+bool dtpi_var_is_own(const char *var, size_t len)
 {
     static const char *const names[] = {
         "DTP_JOB", "DTP_ATTEMPT", "DTP_RANK", "DTP_WORLD_SIZE", "DTP_LOCAL_RANK", "DTP_LOCAL_SIZE",
-        "DTP_ROOT", "DTP_AGENT", "DTP_SECRET", "DTP_SECRET_FILE",
+        "DTP_ROOT", "DTP_AGENT", "DTP_SECRET", "DTP_SECRET_FILE", "DTP_INSECURE",
     };
 
     for (size_t i = 0; i < DTPI_ARRAY_LEN(names); i++)
@@ -91,7 +91,7 @@ static dtp_status check_env(const dtpi_list *list, bool is_user, dtp_error *err)
         size_t len;
         if (is_user && !dtpi_var_ok(t, &len))
             return dtpi_fail(err, DTP_ERR_INVAL, "env: '%.60s' is not of the form NAME=VALUE", t);
-        if (is_user && is_own_variable(t, len))
+        if (is_user && dtpi_var_is_own(t, len))
             return dtpi_fail(err, DTP_ERR_INVAL, "env: %.*s is set by the job itself", (int)len, t);
         if (strlen(t) >= MAX_TEXT)
             return dtpi_fail(err, DTP_ERR_INVAL, "env: %.40s... has more than %d bytes", t, MAX_TEXT);

@@ -56,5 +56,7 @@ dtp_status dtpi_spec_decode(dtpi_spec *s, const void *data, size_t bytes, dtp_er
 
 /* True when `var` is NAME=VALUE with a proper name; its length goes to *len_out. */
 bool dtpi_var_ok(const char *var, size_t *len_out);
+/* Variables that say where a rank's group is: only the job writes them. */
+bool dtpi_var_is_own(const char *var, size_t len);
 
 #endif /* DTPI_JOB_SPEC_H */

@@ -113,6 +113,7 @@ static void on_death(dtpi_source *source, uint32_t revents)
     if (!r->reaped && waitpid(r->pid, &r->wstatus, WNOHANG) != r->pid)
         return;
     r->reaped = true;
+    agent_rank_ended(s, r);
     dtpi_source_remove(s->ctx, &r->death);
     dtpi_close_fd(&r->death.fd);
     output_drain(s, r);
@@ -176,6 +177,8 @@ static dtp_status start_all(shim *s, dtp_error *err)
     struct rlimit files;
 
     dtp_status st = dtpi_raise_files(FILES_BASE + (uint64_t)g->n * FILES_PER_RANK, &files, err);
+    if (st >= 0)
+        st = agent_open(s, err);
     for (uint32_t i = 0; i < g->n && st >= 0; i++)
         st = start_rank(s, &g->ranks[i], &files, err);
     return st;
@@ -347,6 +350,7 @@ static void conclude(shim *s)
             }
         }
     }
+    agent_close(s);
     g->phase = PHASE_GONE;
     if (g->failed)
         tell_failed(s);
@@ -394,6 +398,7 @@ void gang_drop(shim *s)
     gang *g = &s->gang;
 
     dtpi_timer_clear(s->ctx, &g->timer);
+    agent_close(s);
     for (uint32_t i = 0; g->ranks && i < g->n; i++) {
         rank *r = &g->ranks[i];
         output_close(s, r);

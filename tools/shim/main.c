@@ -75,6 +75,8 @@ static dtp_status adopt_fds(shim *s, dtp_error *err)
 
 static dtp_status open_folder(shim *s, const char *dir, dtp_error *err)
 {
+    const char *slash = strrchr(dir, '/');
+    snprintf(s->name, sizeof(s->name), "%s", slash ? slash + 1 : dir);
     if (chdir(dir) < 0)
         return dtpi_fail(err, DTP_ERR_IO, "cannot enter %s: %m", dir);
     if (mkdir("logs", 0700) < 0 && errno != EEXIST)

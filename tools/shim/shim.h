@@ -8,6 +8,7 @@
  *   main.c    becomes a background process, runs the loop, ends when nobody needs it
  *   serve.c   connections: one supervisor, some that only cancel
  *   gang.c    an attempt: start, deaths, ending, until no process is left
+ *   agent.c   the group's agent for these ranks
  *   output.c  pipes of the ranks to log files, and from there to the supervisor
  */
 #ifndef DTP_SHIM_H
@@ -67,6 +68,7 @@ typedef struct gang {
     char *head;                 /* copy of the ATTEMPT frame; the fields below point into it */
     size_t head_bytes;
     dtpi_shim_msg msg;
+    struct dtpi_agent *agent;
     dtpi_timer timer;
     bool ending;                /* SIGTERM was sent */
     bool killing;               /* SIGKILL until nothing is left */
@@ -75,6 +77,7 @@ typedef struct gang {
 } gang;
 
 struct shim {
+    char name[64];              /* of the job */
     dtp_ctx *ctx;
     const dtp_allocator *a;
     int journal_fd;
@@ -113,6 +116,11 @@ void gang_reap(shim *s);
 /* The supervisor has got everything: forget the gang. */
 void gang_forget_if_done(shim *s);
 void gang_drop(shim *s);
+
+/* ---- agent.c ---- */
+dtp_status agent_open(shim *s, dtp_error *err);
+void agent_rank_ended(shim *s, const rank *r);
+void agent_close(shim *s);
 
 /* ---- output.c ---- */
 dtp_status output_open(shim *s, rank *r, int fds[2], dtp_error *err);
