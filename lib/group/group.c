@@ -5,6 +5,7 @@
 #include "group/group_internal.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 enum { DEFAULT_TIMEOUT_MS = 300000 };
 
@@ -197,7 +198,7 @@ dtp_status dtp_group_get(const dtp_group *g, int32_t rank, dtp_group_member *mem
         if (g->id == DTPI_WORLD_ID)
             m.local_rank = (int32_t)row->local_rank;
     } else {
-        m.pid = g->session->agent_pid;
+        m.pid = (int32_t)getpid();  /* alone */
     }
     return dtpi_noun(err, "group", DTPI_RESULT_WRITE(member_out, &m, err));
 }

@@ -44,6 +44,7 @@ static void leave(dtp_ctx *ctx, dtp_group *g)
 
 static void test_group_of_one_needs_no_launcher_and_no_secret(void **state)
 {
+    dtp_group_member me = { .size = sizeof(me) };
     size_t sizes[1], bytes;
     dtp_group *g, *sub;
     dtp_ctx *ctx;
@@ -54,6 +55,8 @@ static void test_group_of_one_needs_no_launcher_and_no_secret(void **state)
     assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
     assert_ok(dtp_group_join(ctx, NULL, &g, ERR));
     assert_int_equal(dtp_group_rank(g), 0);
+    assert_ok(dtp_group_get(g, 0, &me, ERR));
+    assert_int_equal(me.pid, getpid());
     assert_int_equal(dtp_group_size(g), 1);
     assert_int_equal(dtp_group_local_size(g), 1);
     assert_ok(dtp_group_barrier(g, 0, ERR));
