@@ -93,7 +93,7 @@ static dtp_status solve(dtp_job *job, uint32_t n, const dtpi_cpuset *busy_cpus,
     const dtp_placement_req req = {
         .size = sizeof(req), .n_ranks = n, .gpus_per_rank = job->spec.gpus_per_rank,
         .cores_per_rank = job->spec.cores_per_rank, .busy_cpus = job->spec.no_bind ? NULL : cpus,
-        .busy_gpus = gpus,
+        .busy_gpus = job->spec.gpus_per_rank > 0 ? gpus : NULL,
         /* An equal share of too few cores means that ranks share some. */
         .oversubscribe = job->spec.cores_per_rank == 0 || job->spec.no_bind,
     };
@@ -208,17 +208,28 @@ static dtp_status place_free(dtp_job *job, uint32_t n, dtp_error *err)
     return DTP_OK;
 }
 
+static dtp_status all_of_machine(dtp_job *job, dtpi_cpuset *cpus, dtpi_cpuset *gpus, dtp_error *err)
+{
+    const char *text = dtp_topo_cpus(job->topo, DTP_CPUS_MACHINE);
+
+    memset(gpus, 0, sizeof(*gpus));
+    for (uint32_t i = 0; i < dtp_topo_count(job->topo, DTP_TOPO_GPU); i++)
+        dtpi_cpuset_set(gpus, i);
+    return dtpi_cpuset_parse(text ? text : "", cpus, err);
+}
+
 /* A later attempt while the shim holds the locks. */
 static dtp_status place_within(dtp_job *job, uint32_t n, dtp_error *err)
 {
     dtpi_cpuset busy_cpus, busy_gpus, cpus = { { 0 } }, gpus = { { 0 } };
     dtp_placement *placement = NULL;
 
-    memset(&busy_cpus, 0xff, sizeof(busy_cpus));
-    memset(&busy_gpus, 0xff, sizeof(busy_gpus));
+    dtp_status st = all_of_machine(job, &busy_cpus, &busy_gpus, err);
+    if (st < 0)
+        return st;
     dtpi_cpuset_minus(&busy_cpus, &job->place.cpus);
     dtpi_cpuset_minus(&busy_gpus, &job->place.gpus);
-    dtp_status st = solve(job, n, &busy_cpus, &busy_gpus, &placement, err);
+    st = solve(job, n, &busy_cpus, &busy_gpus, &placement, err);
     if (st >= 0)
         st = take_over(job, n, placement, &cpus, &gpus, err);
     dtp_placement_free(placement);
