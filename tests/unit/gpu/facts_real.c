@@ -4,6 +4,7 @@
 
 #include "facts.h"
 
+#include "gpu/cuda_api.h"
 #include "gpu/nccl_api.h"
 #include "gpu/nvml_api.h"
 
