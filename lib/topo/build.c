@@ -68,13 +68,20 @@ static void take_number(int64_t *known, int64_t number)
         *known = number;
 }
 
+/* Vendor and device numbers, "10de:2330", are told apart from a name. */
+static bool is_number_pair(const char *model)
+{
+    return strlen(model) == 9 && strspn(model, "0123456789abcdef") == 4 && model[4] == ':';
+}
+
 /* What is known in `fact` wins; a PCI device becomes a GPU, NIC or NVMe, never the other way. */
 static void merge(dtp_topo_obj *obj, const dtp_topo_obj *fact)
 {
     if (obj->type == DTP_TOPO_PCI)
         obj->type = fact->type;
     take_text(&obj->name, fact->name);
-    take_text(&obj->model, fact->model);
+    if (fact->model && !(obj->model && is_number_pair(fact->model)))
+        obj->model = fact->model;
     take_text(&obj->link_layer, fact->link_layer);
     take_text(&obj->gid, fact->gid);
     take_text(&obj->netdev, fact->netdev);
@@ -207,11 +214,16 @@ dtpi_topo_build *dtpi_topo_build_new(dtp_topo *topo)
     return b;
 }
 
-void dtpi_topo_build_reset(dtpi_topo_build *b)
+static void free_sets(dtpi_topo_build *b)
 {
     for (uint32_t i = 0; i < b->n; i++)
         dtpi_free(&b->topo->a, b->items[i].set, sizeof(*b->items[i].set));
     b->n = 0;
+}
+
+void dtpi_topo_build_reset(dtpi_topo_build *b)
+{
+    free_sets(b);
     b->topo->n_nvlinks = 0;
     memset(b->has_view, 0, sizeof(b->has_view));
     memset(b->buckets, 0xff, sizeof(b->buckets));
@@ -221,7 +233,7 @@ void dtpi_topo_build_free(dtpi_topo_build *b)
 {
     const dtp_allocator *a = &b->topo->a;
 
-    dtpi_topo_build_reset(b);
+    free_sets(b);
     dtpi_free(a, b->items, b->cap * sizeof(*b->items));
     dtpi_free(a, b, sizeof(*b));
 }

@@ -6,11 +6,16 @@
  * and the like are left out, and it must not move the calling thread between processors.
  */
 #include <hwloc.h>
+#include <hwloc/distances.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "ctx/ctx.h"
+#include "topo/pciclass.h"
 #include "topo/topo.h"
+
+enum { MAX_NVLINK_ENDS = 512 };
 
 typedef struct reader {
     hwloc_topology_t hw;
@@ -96,6 +101,293 @@ static dtp_status report_processors(reader *r)
     return st;
 }
 
+/* ---- NVLink ---- */
+
+/* PCI address of an object of a matrix, and whether it is a GPU; false where it is not on PCI. */
+static bool nvlink_end(hwloc_obj_t o, char *text_out, size_t room, bool *is_gpu_out)
+{
+    while (o && o->type != HWLOC_OBJ_PCI_DEVICE)
+        o = o->parent;
+    if (!o)
+        return false;
+    const struct hwloc_pcidev_attr_s *pci = &o->attr->pcidev;
+    snprintf(text_out, room, "%04x:%02x:%02x.%01x", pci->domain, pci->bus, pci->dev, pci->func);
+    *is_gpu_out = pci->class_id >> 8 == 0x03;
+    return true;
+}
+
+/* Links behind a bandwidth: 25 GB/s each since Volta, 20 before, 50 since Blackwell (never mixed). */
+static uint32_t n_links_of(uint64_t mb_per_s, uint64_t per_link)
+{
+    return per_link ? (uint32_t)DTPI_MIN(mb_per_s / per_link, (uint64_t)255) : 0;
+}
+
+static uint64_t per_link_of(const struct hwloc_distances_s *d)
+{
+    bool by_25 = true;
+
+    for (unsigned i = 0; i < d->nbobjs * d->nbobjs; i++)
+        if (i % (d->nbobjs + 1) && d->values[i] % 25000)
+            by_25 = false;
+    return by_25 ? 25000 : 20000;
+}
+
+/* GPUs with links into switches reach each other over as many as the poorer of them has. */
+static uint64_t through_switches(const struct hwloc_distances_s *d, unsigned a, unsigned b)
+{
+    uint64_t from_a = 0, from_b = 0;
+    char text[32];
+    bool gpu;
+
+    for (unsigned s = 0; s < d->nbobjs; s++) {
+        if (!nvlink_end(d->objs[s], text, sizeof(text), &gpu) || gpu)
+            continue;
+        from_a += d->values[a * d->nbobjs + s];
+        from_b += d->values[b * d->nbobjs + s];
+    }
+    return DTPI_MIN(from_a, from_b);
+}
+
+static dtp_status report_matrix(reader *r, const struct hwloc_distances_s *d)
+{
+    const uint64_t per_link = per_link_of(d);
+
+    for (unsigned a = 0; a < d->nbobjs; a++)
+        for (unsigned b = a + 1; b < d->nbobjs; b++) {
+            char pci_a[32], pci_b[32];
+            bool gpu_a, gpu_b;
+            if (!nvlink_end(d->objs[a], pci_a, sizeof(pci_a), &gpu_a) ||
+                !nvlink_end(d->objs[b], pci_b, sizeof(pci_b), &gpu_b) || !gpu_a || !gpu_b)
+                continue;
+            uint64_t mb_per_s = d->values[a * d->nbobjs + b];
+            if (!mb_per_s)
+                mb_per_s = through_switches(d, a, b);
+            const uint32_t n = n_links_of(mb_per_s, per_link);
+            const dtp_status st = n ? r->sink->link(r->sink, pci_a, pci_b, n, r->err) : DTP_OK;
+            if (st < 0)
+                return st;
+        }
+    return DTP_OK;
+}
+
+static dtp_status report_nvlinks(reader *r)
+{
+    struct hwloc_distances_s *d = NULL;
+    unsigned n = 1;
+    dtp_status st = DTP_OK;
+
+    if (hwloc_distances_get_by_name(r->hw, "NVLinkBandwidth", &n, &d, 0) < 0 || n < 1 || !d)
+        return DTP_OK;
+    if (d->nbobjs <= MAX_NVLINK_ENDS)
+        st = report_matrix(r, d);
+    hwloc_distances_release(r->hw, d);
+    return st;
+}
+
+/* ---- PCI ---- */
+
+static void address_of(const struct hwloc_pcidev_attr_s *pci, char *text_out, size_t room)
+{
+    snprintf(text_out, room, "%04x:%02x:%02x.%01x", pci->domain, pci->bus, pci->dev, pci->func);
+}
+
+static void host_name(hwloc_obj_t bridge, char *text_out, size_t room)
+{
+    snprintf(text_out, room, "pci%04x:%02x", bridge->attr->bridge.downstream.pci.domain,
+             bridge->attr->bridge.downstream.pci.secondary_bus);
+}
+
+static bool is_host(hwloc_obj_t bridge)
+{
+    return bridge->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST;
+}
+
+/* Address or name of the bridge above; false where there is none. */
+static bool bridge_above(hwloc_obj_t o, char *text_out, size_t room)
+{
+    hwloc_obj_t p = o->parent;
+
+    if (!p || p->type != HWLOC_OBJ_BRIDGE)
+        return false;
+    if (is_host(p))
+        host_name(p, text_out, room);
+    else
+        address_of(&p->attr->bridge.upstream.pci, text_out, room);
+    return true;
+}
+
+/* hwloc gives gigabytes per second, 0 for unknown. */
+static void take_link(float gb_per_s, dtp_topo_obj *obj)
+{
+    if (gb_per_s > 0 && gb_per_s < 10000)
+        obj->link_mbps = (int64_t)(gb_per_s * 8000 + 0.5f);
+}
+
+/* A decimal info of an object within [min, max]. */
+static bool info_number(hwloc_obj_t o, const char *name, int64_t min, int64_t max, int64_t *out)
+{
+    const char *text = hwloc_obj_get_info_by_name(o, name);
+
+    return text && dtpi_parse_i64(text, min, max, out);
+}
+
+/* A bridge or device with its place: below a bridge, else at its processors. */
+static dtp_status report_at(reader *r, hwloc_obj_t o, dtpi_topo_fact *fact)
+{
+    char above[32];
+
+    if (bridge_above(o, above, sizeof(above)))
+        fact->above = above;
+    return report(r, fact, hwloc_get_non_io_ancestor_obj(r->hw, o));
+}
+
+static dtp_status report_bridges(reader *r)
+{
+    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_bridge(r->hw, o));) {
+        dtpi_topo_fact fact = dtpi_topo_fact_of(DTP_TOPO_BRIDGE);
+        char key[32];
+        if (o->attr->bridge.downstream_type != HWLOC_OBJ_BRIDGE_PCI)
+            continue;
+        if (is_host(o)) {
+            host_name(o, key, sizeof(key));
+            fact.obj.name = key;
+        } else {
+            address_of(&o->attr->bridge.upstream.pci, key, sizeof(key));
+            fact.obj.pci = key;
+            take_link(o->attr->bridge.upstream.pci.linkspeed, &fact.obj);
+        }
+        const dtp_status st = report_at(r, o, &fact);
+        if (st < 0)
+            return st;
+    }
+    return DTP_OK;
+}
+
+/* The port that the OpenFabrics object tells of. */
+static void take_rdma(hwloc_obj_t os, dtp_topo_obj *obj)
+{
+    int64_t state;
+    const char *gid = hwloc_obj_get_info_by_name(os, "Port1GID0");
+
+    obj->name = os->name;
+    if (info_number(os, "Port1State", 1, 4, &state))
+        obj->port_state = (int32_t)state;
+    if (gid && strcmp(gid, "0000:0000:0000:0000:0000:0000:0000:0000") != 0 &&
+        strncmp(gid + strcspn(gid, ":"), ":0000:0000:0000:0000:0000:0000:0000", 35) != 0)
+        obj->gid = gid;
+}
+
+static void take_gpu(hwloc_obj_t os, dtp_topo_obj *obj)
+{
+    const char *model = hwloc_obj_get_info_by_name(os, "GPUModel");
+    int64_t kib;
+
+    if (model)
+        obj->model = model;
+    if (info_number(os, "CUDAGlobalMemorySize", 1, INT64_MAX >> 10, &kib))
+        obj->mem_bytes = kib << 10;
+}
+
+/* What the operating system's devices of a function say of it. */
+static void take_os_devices(hwloc_obj_t pci, dtp_topo_obj *obj, dtpi_pci_ids *ids)
+{
+    bool rdma = false;
+
+    for (hwloc_obj_t os = pci->io_first_child; os; os = os->next_sibling) {
+        if (os->type != HWLOC_OBJ_OS_DEVICE || !os->name)
+            continue;
+        switch (os->attr->osdev.type) {
+        case HWLOC_OBJ_OSDEV_OPENFABRICS:
+            if (!rdma)
+                take_rdma(os, obj);
+            rdma = true;
+            break;
+        case HWLOC_OBJ_OSDEV_NETWORK:
+            if (!obj->netdev)
+                obj->netdev = os->name;
+            break;
+        case HWLOC_OBJ_OSDEV_BLOCK:
+            if (!obj->name && strncmp(os->name, "nvme", 4) == 0)
+                obj->name = os->name;
+            break;
+        case HWLOC_OBJ_OSDEV_COPROC:
+            ids->has_gpu = true;
+            take_gpu(os, obj);
+            break;
+        case HWLOC_OBJ_OSDEV_GPU:
+            take_gpu(os, obj);
+            break;
+        default:
+            break;
+        }
+    }
+    ids->has_nic = rdma || obj->netdev;
+    if (!rdma && obj->netdev)
+        obj->name = obj->netdev;
+}
+
+static uint32_t type_of(hwloc_obj_t o, dtp_topo_obj *obj)
+{
+    const struct hwloc_pcidev_attr_s *pci = &o->attr->pcidev;
+    dtpi_pci_ids ids = { .class_id = pci->class_id, .vendor = pci->vendor_id,
+                         .has_link = pci->linkspeed > 0 };
+
+    take_os_devices(o, obj, &ids);
+    return dtpi_pci_type(&ids);
+}
+
+static dtp_status report_pci_devices(reader *r)
+{
+    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_pcidev(r->hw, o));) {
+        dtpi_topo_fact fact = dtpi_topo_fact_of(DTP_TOPO_PCI);
+        const struct hwloc_pcidev_attr_s *pci = &o->attr->pcidev;
+        char address[32], numbers[16];
+        const uint32_t type = type_of(o, &fact.obj);
+        if (!type)
+            continue;
+        fact.obj.type = type;
+        address_of(pci, address, sizeof(address));
+        fact.obj.pci = address;
+        snprintf(numbers, sizeof(numbers), "%04x:%04x", pci->vendor_id, pci->device_id);
+        if (!fact.obj.model)
+            fact.obj.model = hwloc_obj_get_info_by_name(o, "PCIDevice");
+        if (!fact.obj.model)
+            fact.obj.model = numbers;
+        take_link(pci->linkspeed, &fact.obj);
+        const dtp_status st = report_at(r, o, &fact);
+        if (st < 0)
+            return st;
+    }
+    return DTP_OK;
+}
+
+/* RDMA devices that are not on PCI (software ones). */
+static dtp_status report_other_rdma(reader *r)
+{
+    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_osdev(r->hw, o));) {
+        dtpi_topo_fact fact = dtpi_topo_fact_of(DTP_TOPO_NIC);
+        if (o->attr->osdev.type != HWLOC_OBJ_OSDEV_OPENFABRICS || !o->name ||
+            (o->parent && o->parent->type == HWLOC_OBJ_PCI_DEVICE))
+            continue;
+        take_rdma(o, &fact.obj);
+        const dtp_status st = report(r, &fact, hwloc_get_non_io_ancestor_obj(r->hw, o));
+        if (st < 0)
+            return st;
+    }
+    return DTP_OK;
+}
+
+static dtp_status report_devices(reader *r)
+{
+    dtp_status st = report_bridges(r);
+
+    if (st >= 0)
+        st = report_pci_devices(r);
+    if (st >= 0)
+        st = report_other_rdma(r);
+    return st < 0 ? st : report_nvlinks(r);
+}
+
 /* ---- loading ---- */
 
 static dtp_status set_up(reader *r)
@@ -109,8 +401,11 @@ static dtp_status set_up(reader *r)
     if (hwloc_topology_set_flags(r->hw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED |
                                             HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING) < 0)
         return dtpi_fail(r->err, DTP_ERR_UNSUPPORTED, "hwloc refused its flags: %m");
-    hwloc_topology_set_io_types_filter(r->hw, r->where->devices ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
-                                                                : HWLOC_TYPE_FILTER_KEEP_NONE);
+    /* A recorded machine's NVLink matrix holds switches, which are not "important" to hwloc. */
+    const enum hwloc_type_filter_e io = !r->where->devices ? HWLOC_TYPE_FILTER_KEEP_NONE
+                                        : r->where->xml    ? HWLOC_TYPE_FILTER_KEEP_ALL
+                                                           : HWLOC_TYPE_FILTER_KEEP_IMPORTANT;
+    hwloc_topology_set_io_types_filter(r->hw, io);
     hwloc_topology_set_icache_types_filter(r->hw, HWLOC_TYPE_FILTER_KEEP_NONE);
     hwloc_topology_set_type_filter(r->hw, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE);
     return DTP_OK;
@@ -162,6 +457,8 @@ static dtp_status read_topology(reader *r)
         st = r->where->xml ? load_xml(r) : load_live(r);
     if (st >= 0)
         st = report_processors(r);
+    if (st >= 0 && r->where->devices)
+        st = report_devices(r);
     return st;
 }
 

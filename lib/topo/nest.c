@@ -239,13 +239,19 @@ static void nest_device(dtpi_topo_build *b, int32_t i)
 {
     dtpi_topo_item *it = &b->items[i];
     const int32_t above = dtpi_topo_build_find(b, it->above);
+    const dtpi_topo_item *machine = &b->items[b->machine];
 
+    /* "Near all processors" is what firmware says when it does not know. */
+    if (it->set && it->count == machine->count && machine->obj.numa == DTP_UNKNOWN) {
+        *it->set = (dtpi_cpuset){ 0 };
+        it->count = 0;
+    }
     it->obj.numa = numa_with_cpus(b, it->obj.numa);
     if (it->obj.numa == DTP_UNKNOWN)
         it->obj.numa = numa_of_set(b, it);
     /* Where there is one node it is the nearest. */
     if (it->obj.numa == DTP_UNKNOWN)
-        it->obj.numa = b->items[b->machine].obj.numa;
+        it->obj.numa = machine->obj.numa;
     if (above >= 0 && above != i && b->items[above].obj.type == DTP_TOPO_BRIDGE)
         it->parent = above;
     else
