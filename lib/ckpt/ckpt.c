@@ -12,6 +12,7 @@
 #include "ckpt/save.h"
 #include "ckpt/steps.h"
 #include "ctx/ctx.h"
+#include "group/group.h"
 
 struct dtp_ckpt {
     dtp_ctx *ctx;
@@ -60,14 +61,17 @@ static dtp_status save_entered(dtp_ctx *ctx, dtp_group *group, const char *dir, 
     dtp_ckpt_tensor *own = NULL;
     dtpi_group_link link;
 
-    if (group)
-        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "this build has no groups");
+    if (group && dtpi_group_ctx(group) != ctx)
+        return dtpi_fail(err, DTP_ERR_INVAL, "the group belongs to another context");
     dtp_status st = dtpi_files_open(a, "posix", &files, err);
     if (st >= 0)
         st = read_tensors(a, tensors, n, &own, err);
     if (st < 0)
         return st;
-    dtpi_link_alone(&link.base);
+    if (group)
+        dtpi_link_group(&link, group, opts->timeout_ms);
+    else
+        dtpi_link_alone(&link.base);
     const dtpi_save_in in = {
         .a = a,
         .log = dtpi_ctx_log(ctx),

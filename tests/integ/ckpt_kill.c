@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckpt_kill.c - saves by 4 ranks, killed with SIGKILL at random moments: the previous checkpoint or the
+ * new one is there afterwards, complete, bit for bit; one that was acknowledged is the new one.
+ *
+ * 20 times at 64 MiB; with DTP_TEST_LONG 200 times at 1 GiB. The seed is printed (DTP_TEST_SEED).
+ */
+#include "check.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <dtp/ckpt.h>
+
+enum { RANKS = 4, COLUMNS = 1024 };
+
+static char dir[128];
+static int64_t rows;            /* of w and v together; a row is 4 KiB */
+
+static int64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static void sleep_ns(int64_t ns)
+{
+    const struct timespec ts = { ns / 1000000000, ns % 1000000000 };
+
+    nanosleep(&ts, NULL);
+}
+
+/* Element `i` of a tensor at a step. */
+static uint32_t known(uint64_t step, uint64_t tensor, uint64_t i)
+{
+    return (uint32_t)((i + 1) * 0x9e3779b97f4a7c15ull >> 20 ^ step * 2654435761u ^ tensor << 30);
+}
+
+/* w is cut by rows, v by columns, b is on every rank. */
+static const int64_t *shape_wv(void)
+{
+    static int64_t shape[2];
+
+    shape[0] = rows / 2;
+    shape[1] = COLUMNS;
+    return shape;
+}
+
+static void fill(uint32_t *out, uint64_t step, uint64_t tensor, int64_t row, int64_t n_rows, int64_t column,
+                 int64_t n_columns)
+{
+    for (int64_t y = row; y < row + n_rows; y++)
+        for (int64_t x = column; x < column + n_columns; x++)
+            *out++ = known(step, tensor, (uint64_t)(y * COLUMNS + x));
+}
+
+static void describe(dtp_ckpt_tensor t[3], int64_t box[2][2][2], int rank)
+{
+    const int64_t half = rows / 2;
+    static const int64_t b_shape[] = { COLUMNS };
+
+    box[0][0][0] = half * rank / RANKS;
+    box[0][0][1] = 0;
+    box[0][1][0] = half * (rank + 1) / RANKS - box[0][0][0];
+    box[0][1][1] = COLUMNS;
+    box[1][0][0] = 0;
+    box[1][0][1] = COLUMNS / RANKS * rank;
+    box[1][1][0] = half;
+    box[1][1][1] = COLUMNS / RANKS;
+    t[0] = (dtp_ckpt_tensor){ sizeof(*t), "w", DTP_F32, 2, shape_wv(), box[0][0], box[0][1], NULL };
+    t[1] = (dtp_ckpt_tensor){ sizeof(*t), "v", DTP_U32, 2, shape_wv(), box[1][0], box[1][1], NULL };
+    t[2] = (dtp_ckpt_tensor){ sizeof(*t), "b", DTP_I32, 1, b_shape, NULL, NULL, NULL };
+}
+
+/* A rank: joins, tells that it begins, saves. Exit 0 only after the save was acknowledged. */
+static void run_rank(int rank, const char *job, uint64_t step, int ready)
+{
+    dtp_group_opts opts = { .size = sizeof(opts), .rank = rank, .world_size = RANKS, .local_rank = rank,
+                            .local_size = RANKS, .job = job, .insecure = 1, .timeout_ms = 60000 };
+    dtp_ckpt_save_opts save = { .size = sizeof(save), .keep_last = 2 };
+    dtp_group *group = NULL;
+    dtp_ckpt_tensor t[3];
+    int64_t box[2][2][2];
+    dtp_ctx *ctx = NULL;
+    dtp_error err = { 0 };
+
+    describe(t, box, rank);
+    t[0].data = malloc((size_t)(box[0][1][0] * COLUMNS) * 4);
+    t[1].data = malloc((size_t)(box[1][1][0] * box[1][1][1]) * 4);
+    t[2].data = malloc(COLUMNS * 4);
+    fill(t[0].data, step, 0, box[0][0][0], box[0][1][0], 0, COLUMNS);
+    fill(t[1].data, step, 1, 0, box[1][1][0], box[1][0][1], box[1][1][1]);
+    fill(t[2].data, step, 2, 0, 1, 0, COLUMNS);
+    if (dtp_ctx_open(NULL, &ctx, &err) < 0 || dtp_group_join(ctx, &opts, &group, &err) < 0 ||
+        dtp_group_barrier(group, 0, &err) < 0) {
+        fprintf(stderr, "rank %d: %s\n", rank, err.text);
+        _exit(3);
+    }
+    if (write(ready, "", 1) != 1)
+        _exit(3);
+    if (dtp_ckpt_save(ctx, group, dir, step, t, 3, &save, &err) < 0) {
+        if (err.status != DTP_ERR_PEER)
+            fprintf(stderr, "rank %d: %s\n", rank, err.text);
+        _exit(2);
+    }
+    dtp_group_close(group);
+    dtp_ctx_close(ctx);
+    _exit(0);
+}
+
+typedef struct gang {
+    pid_t pids[RANKS];
+    int status[RANKS];
+    int64_t begun_ns;
+} gang;
+
+static void start(gang *g, uint64_t step)
+{
+    static int n;
+    char job[64], byte;
+    int pipes[2];
+
+    snprintf(job, sizeof(job), "ckpt-kill-%d-%d", (int)getpid(), n++);
+    assert_int_equal(pipe(pipes), 0);
+    fflush(NULL);
+    for (int i = 0; i < RANKS; i++) {
+        g->pids[i] = fork();
+        if (g->pids[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            close(pipes[0]);
+            run_rank(i, job, step, pipes[1]);
+        }
+    }
+    close(pipes[1]);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(read(pipes[0], &byte, 1), 1);
+    close(pipes[0]);
+    g->begun_ns = now_ns();
+}
+
+static void finish(gang *g)
+{
+    for (int i = 0; i < RANKS; i++)
+        waitpid(g->pids[i], &g->status[i], 0);
+}
+
+/* All ranks after a random time, in a random order, some apart. */
+static void kill_all(gang *g, uint64_t *seed, int64_t longest_ns)
+{
+    const int first = (int)(check_random(seed) % RANKS);
+    const bool apart = check_random(seed) % 2;
+
+    sleep_ns((int64_t)(check_random(seed) % (uint64_t)longest_ns));
+    for (int i = 0; i < RANKS; i++) {
+        kill(g->pids[(first + i) % RANKS], SIGKILL);
+        if (apart)
+            sleep_ns((int64_t)(check_random(seed) % 5000000));
+    }
+}
+
+/* Reads the whole step and compares every element. */
+static void check_step(dtp_ctx *ctx, uint64_t step)
+{
+    const int64_t half = rows / 2;
+    const size_t n = (size_t)(half * COLUMNS);
+    static const int64_t b_shape[] = { COLUMNS };
+    uint32_t *data[3] = { malloc(n * 4), malloc(n * 4), malloc(COLUMNS * 4) };
+    const dtp_ckpt_tensor t[] = {
+        { sizeof(*t), "w", DTP_F32, 2, shape_wv(), NULL, NULL, data[0] },
+        { sizeof(*t), "v", DTP_U32, 2, shape_wv(), NULL, NULL, data[1] },
+        { sizeof(*t), "b", DTP_I32, 1, b_shape, NULL, NULL, data[2] },
+    };
+    dtp_ckpt *ckpt = NULL;
+
+    assert_ok(dtp_ckpt_open(ctx, dir, step, &ckpt, ERR));
+    assert_ok(dtp_ckpt_read(ckpt, t, 3, ERR));
+    assert_ok(dtp_ckpt_verify(ckpt, NULL, NULL, ERR));
+    dtp_ckpt_close(ckpt);
+    for (uint64_t k = 0; k < 3; k++)
+        for (size_t i = 0; i < (k == 2 ? COLUMNS : n); i++)
+            if (data[k][i] != known(step, k, i))
+                fail_msg("step %llu: tensor %llu differs at %zu", (unsigned long long)step,
+                         (unsigned long long)k, i);
+    for (int k = 0; k < 3; k++)
+        free(data[k]);
+}
+
+static void test_killed_saves_leave_the_previous_or_the_new_step(void **state)
+{
+    const int rounds = check_is_long() ? 200 : 20;
+    uint64_t seed = check_seed(), step = 1;
+    int64_t longest_ns = 0;
+    int n_new = 0, n_acked = 0;
+    dtp_ctx *ctx = NULL;
+    gang g;
+
+    (void)state;
+    rows = (check_is_long() ? 1024 : 64) * (int64_t)(1 << 20) / (COLUMNS * 4);
+    assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
+    start(&g, step);            /* undisturbed: how long a save takes */
+    finish(&g);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(g.status[i], 0);
+    longest_ns = (now_ns() - g.begun_ns) * 11 / 10;
+    check_step(ctx, step);
+    for (int round = 0; round < rounds; round++) {
+        uint64_t found = 0;
+        bool acked = false;
+        start(&g, step + 1);
+        kill_all(&g, &seed, longest_ns);
+        finish(&g);
+        for (int i = 0; i < RANKS; i++) {
+            acked |= g.status[i] == 0;
+            assert_true(g.status[i] == 0 || WIFSIGNALED(g.status[i]) || WEXITSTATUS(g.status[i]) == 2);
+        }
+        assert_ok(dtp_ckpt_latest(ctx, dir, &found, ERR));
+        assert_true(found == step || found == step + 1);
+        if (acked)
+            assert_int_equal(found, step + 1);
+        /* About half of the kills shall come late, however busy the machine is. */
+        longest_ns = found == step + 1 ? longest_ns / 10 * 8 : longest_ns / 10 * 13;
+        n_new += found == step + 1;
+        n_acked += acked;
+        step = found;
+        check_step(ctx, step);
+    }
+    print_message("%d kills: %d new (%d acknowledged), %d previous\n", rounds, n_new, n_acked,
+                  rounds - n_new);
+    dtp_ctx_close(ctx);
+}
+
+static void remove_tree(const char *path)
+{
+    char child[512];
+    DIR *d = opendir(path);
+
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        snprintf(child, sizeof(child), "%s/%s", path, e->d_name);
+        if (unlink(child) < 0)
+            remove_tree(child);
+    }
+    if (d)
+        closedir(d);
+    rmdir(path);
+}
+
+static int make_dir(void **state)
+{
+    const char *base = getenv("TMPDIR");
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s/dtp-ckpt-kill-XXXXXX", base ? base : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int drop_dir(void **state)
+{
+    (void)state;
+    remove_tree(dir);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_saves_leave_the_previous_or_the_new_step),
+    };
+
+    return cmocka_run_group_tests(tests, make_dir, drop_dir);
+}
