@@ -76,7 +76,7 @@ static bool find_group(char *text, cgroup_place *place)
     return false;
 }
 
-static bool find_place(const dtpi_topo_fs *fs, cgroup_place *place)
+static bool find_place(dtpi_topo_fs *fs, cgroup_place *place)
 {
     char text[8192];
     char *mounts = malloc(MOUNTS_BYTES);
@@ -94,7 +94,7 @@ static bool find_place(const dtpi_topo_fs *fs, cgroup_place *place)
            (size_t)snprintf(place->path, sizeof(place->path), "%s", text + 1) < sizeof(place->path);
 }
 
-static bool read_group(const dtpi_topo_fs *fs, const cgroup_place *place, dtpi_cpuset *out)
+static bool read_group(dtpi_topo_fs *fs, const cgroup_place *place, dtpi_cpuset *out)
 {
     static const char *const v1[] = { "cpuset.effective_cpus", "cpuset.cpus", "cpus" };
     static const char *const v2[] = { "cpuset.cpus.effective" };
@@ -109,7 +109,7 @@ static bool read_group(const dtpi_topo_fs *fs, const cgroup_place *place, dtpi_c
     return false;
 }
 
-bool dtpi_topo_cgroup_cpus(const dtpi_topo_fs *fs, dtpi_cpuset *out, bool *governed_out)
+bool dtpi_topo_cgroup_cpus(dtpi_topo_fs *fs, dtpi_cpuset *out, bool *governed_out)
 {
     cgroup_place place = { .v2 = false };
 

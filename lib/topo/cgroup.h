@@ -9,6 +9,6 @@
  * Version 2, version 1 and the cpuset file system before them. False: not known (no such files);
  * a process that no cpuset governs is allowed all, which is for the caller to say.
  */
-bool dtpi_topo_cgroup_cpus(const dtpi_topo_fs *fs, dtpi_cpuset *out, bool *governed_out);
+bool dtpi_topo_cgroup_cpus(dtpi_topo_fs *fs, dtpi_cpuset *out, bool *governed_out);
 
 #endif /* DTPI_TOPO_CGROUP_H */

@@ -23,19 +23,28 @@
 /* The longest list: every second processor of DTPI_CPUSET_MAX. */
 enum { LIST_BYTES = 24 << 10 };
 
+static void note_trouble(dtpi_topo_fs *fs)
+{
+    if (errno == ENOMEM || errno == EMFILE || errno == ENFILE)
+        fs->trouble = errno;
+}
+
 /* Opens below the root; `flags` beside O_CLOEXEC. -1 where it cannot. */
-static int open_below(const dtpi_topo_fs *fs, const char *path, int flags)
+static int open_below(dtpi_topo_fs *fs, const char *path, int flags)
 {
     struct open_how how = { .flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_IN_ROOT };
 
-    if (!fs->recorded)
-        return openat(fs->root, path, flags | O_CLOEXEC);
-    return (int)syscall(SYS_openat2, fs->root, path, &how, sizeof(how));
+    const int fd = fs->recorded ? (int)syscall(SYS_openat2, fs->root, path, &how, sizeof(how))
+                                : openat(fs->root, path, flags | O_CLOEXEC);
+    if (fd < 0)
+        note_trouble(fs);
+    return fd;
 }
 
 dtp_status dtpi_topo_fs_open(dtpi_topo_fs *fs, const char *fsroot, dtp_error *err)
 {
     fs->recorded = fsroot != NULL;
+    fs->trouble = 0;
     fs->root = open(fsroot ? fsroot : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fs->root < 0)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot open %s: %m",
@@ -48,9 +57,13 @@ dtp_status dtpi_topo_fs_open(dtpi_topo_fs *fs, const char *fsroot, dtp_error *er
     return DTP_OK;
 }
 
-void dtpi_topo_fs_close(dtpi_topo_fs *fs)
+dtp_status dtpi_topo_fs_finish(dtpi_topo_fs *fs, dtp_status st, dtp_error *err)
 {
     dtpi_close_fd(&fs->root);
+    if (!fs->trouble)
+        return st;
+    errno = fs->trouble;
+    return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot read all of the topology: %m");
 }
 
 static bool make_path(char *path_out, size_t room, const char *fmt, va_list ap)
@@ -67,7 +80,7 @@ static bool make_path(char *path_out, size_t room, const char *fmt, va_list ap)
     const bool path##_ok = make_path(path, sizeof(path), fmt, ap_);                                 \
     va_end(ap_)
 
-static ssize_t read_all(const dtpi_topo_fs *fs, const char *path, void *data_out, size_t room)
+static ssize_t read_all(dtpi_topo_fs *fs, const char *path, void *data_out, size_t room)
 {
     DTPI_AUTO_FD int fd = open_below(fs, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     struct stat info;
@@ -88,7 +101,7 @@ static ssize_t read_all(const dtpi_topo_fs *fs, const char *path, void *data_out
     return (ssize_t)len;
 }
 
-static bool read_text(const dtpi_topo_fs *fs, const char *path, char *text_out, size_t room)
+static bool read_text(dtpi_topo_fs *fs, const char *path, char *text_out, size_t room)
 {
     const ssize_t n = read_all(fs, path, text_out, room - 1);
 
@@ -101,19 +114,19 @@ static bool read_text(const dtpi_topo_fs *fs, const char *path, char *text_out, 
     return true;
 }
 
-bool dtpi_topo_fs_text(const dtpi_topo_fs *fs, char *text_out, size_t room, const char *fmt, ...)
+bool dtpi_topo_fs_text(dtpi_topo_fs *fs, char *text_out, size_t room, const char *fmt, ...)
 {
     PATH_FROM_ARGS(path, fmt);
     return path_ok && read_text(fs, path, text_out, room);
 }
 
-ssize_t dtpi_topo_fs_bytes(const dtpi_topo_fs *fs, void *data_out, size_t room, const char *fmt, ...)
+ssize_t dtpi_topo_fs_bytes(dtpi_topo_fs *fs, void *data_out, size_t room, const char *fmt, ...)
 {
     PATH_FROM_ARGS(path, fmt);
     return path_ok ? read_all(fs, path, data_out, room) : -1;
 }
 
-bool dtpi_topo_fs_number(const dtpi_topo_fs *fs, int64_t *out, const char *fmt, ...)
+bool dtpi_topo_fs_number(dtpi_topo_fs *fs, int64_t *out, const char *fmt, ...)
 {
     char text[32];
 
@@ -122,7 +135,7 @@ bool dtpi_topo_fs_number(const dtpi_topo_fs *fs, int64_t *out, const char *fmt, 
            dtpi_parse_i64(text, INT64_MIN + 1, INT64_MAX, out);
 }
 
-bool dtpi_topo_fs_cpus(const dtpi_topo_fs *fs, dtpi_cpuset *out, const char *dir, const char *list,
+bool dtpi_topo_fs_cpus(dtpi_topo_fs *fs, dtpi_cpuset *out, const char *dir, const char *list,
                        const char *mask)
 {
     char path[PATH_MAX];
@@ -136,26 +149,28 @@ bool dtpi_topo_fs_cpus(const dtpi_topo_fs *fs, dtpi_cpuset *out, const char *dir
     return ok;
 }
 
-DIR *dtpi_topo_fs_dir(const dtpi_topo_fs *fs, const char *fmt, ...)
+DIR *dtpi_topo_fs_dir(dtpi_topo_fs *fs, const char *fmt, ...)
 {
     PATH_FROM_ARGS(path, fmt);
     const int fd = path_ok ? open_below(fs, path, O_RDONLY | O_DIRECTORY) : -1;
     if (fd < 0)
         return NULL;
     DIR *dir = fdopendir(fd);
-    if (!dir)
+    if (!dir) {
+        note_trouble(fs);
         close(fd);
+    }
     return dir;
 }
 
-bool dtpi_topo_fs_exists(const dtpi_topo_fs *fs, const char *fmt, ...)
+bool dtpi_topo_fs_exists(dtpi_topo_fs *fs, const char *fmt, ...)
 {
     PATH_FROM_ARGS(path, fmt);
     DTPI_AUTO_FD int fd = path_ok ? open_below(fs, path, O_PATH) : -1;
     return fd >= 0;
 }
 
-bool dtpi_topo_fs_link(const dtpi_topo_fs *fs, char *name_out, size_t room, const char *fmt, ...)
+bool dtpi_topo_fs_link(dtpi_topo_fs *fs, char *name_out, size_t room, const char *fmt, ...)
 {
     char target[PATH_MAX];
 

@@ -17,31 +17,35 @@
 typedef struct dtpi_topo_fs {
     int root;                   /* descriptor of / or of the recorded machine */
     bool recorded;
+    int trouble;                /* errno when memory or descriptors ran out: not all was read */
 } dtpi_topo_fs;
 
 /* `fsroot` NULL: the live machine. Errors: NOT_FOUND, PERM, IO; names the folder. */
 dtp_status dtpi_topo_fs_open(dtpi_topo_fs *fs, const char *fsroot, dtp_error *err);
-void dtpi_topo_fs_close(dtpi_topo_fs *fs);
-#define DTPI_AUTO_FS __attribute__((cleanup(dtpi_topo_fs_close)))
+/*
+ * Closes, and returns `st`, unless memory or descriptors ran out meanwhile: what could not be read for
+ * that must not pass for what is not there. Errors: NOMEM, LIMIT.
+ */
+dtp_status dtpi_topo_fs_finish(dtpi_topo_fs *fs, dtp_status st, dtp_error *err);
 
 /* Paths are printf formats without a leading slash. */
 
 /* The file as terminated text without the final newline; false when it cannot be read. */
-bool dtpi_topo_fs_text(const dtpi_topo_fs *fs, char *text_out, size_t room, const char *fmt, ...)
+bool dtpi_topo_fs_text(dtpi_topo_fs *fs, char *text_out, size_t room, const char *fmt, ...)
     DTPI_PRINTF(4, 5);
 /* Up to `room` bytes; -1 when the file cannot be read. */
-ssize_t dtpi_topo_fs_bytes(const dtpi_topo_fs *fs, void *data_out, size_t room, const char *fmt, ...)
+ssize_t dtpi_topo_fs_bytes(dtpi_topo_fs *fs, void *data_out, size_t room, const char *fmt, ...)
     DTPI_PRINTF(4, 5);
-bool dtpi_topo_fs_number(const dtpi_topo_fs *fs, int64_t *out, const char *fmt, ...)
+bool dtpi_topo_fs_number(dtpi_topo_fs *fs, int64_t *out, const char *fmt, ...)
     DTPI_PRINTF(3, 4);
 /* A list file ("0-3"), else the mask file that older kernels have; `mask` may be NULL. */
-bool dtpi_topo_fs_cpus(const dtpi_topo_fs *fs, dtpi_cpuset *out, const char *dir, const char *list,
+bool dtpi_topo_fs_cpus(dtpi_topo_fs *fs, dtpi_cpuset *out, const char *dir, const char *list,
                        const char *mask);
 /* A folder to walk with readdir(), NULL when there is none; closedir() it. */
-DIR *dtpi_topo_fs_dir(const dtpi_topo_fs *fs, const char *fmt, ...) DTPI_PRINTF(2, 3);
-bool dtpi_topo_fs_exists(const dtpi_topo_fs *fs, const char *fmt, ...) DTPI_PRINTF(2, 3);
+DIR *dtpi_topo_fs_dir(dtpi_topo_fs *fs, const char *fmt, ...) DTPI_PRINTF(2, 3);
+bool dtpi_topo_fs_exists(dtpi_topo_fs *fs, const char *fmt, ...) DTPI_PRINTF(2, 3);
 /* Last part of a symbolic link's target. */
-bool dtpi_topo_fs_link(const dtpi_topo_fs *fs, char *name_out, size_t room, const char *fmt, ...)
+bool dtpi_topo_fs_link(dtpi_topo_fs *fs, char *name_out, size_t room, const char *fmt, ...)
     DTPI_PRINTF(4, 5);
 
 /* Next name of a folder that is not hidden; NULL at the end. */

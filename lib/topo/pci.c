@@ -32,7 +32,7 @@ typedef struct reader {
     uint32_t n;
 } reader;
 
-static bool read_hex(const reader *r, const char *addr, const char *file, uint32_t *out)
+static bool read_hex(reader *r, const char *addr, const char *file, uint32_t *out)
 {
     char text[32], *end;
 
@@ -46,7 +46,7 @@ static bool read_hex(const reader *r, const char *addr, const char *file, uint32
 }
 
 /* Bus numbers behind a bridge, from its configuration space, else from sysfs. */
-static void read_buses(const reader *r, pci_dev *dev)
+static void read_buses(reader *r, pci_dev *dev)
 {
     uint8_t config[64];
     int64_t secondary, subordinate;
@@ -93,7 +93,7 @@ static void find_devices(reader *r, DIR *dir)
 }
 
 /* The bridge nearest above a bus; NULL: the bus hangs on a host bridge. */
-static const pci_dev *bridge_above(const reader *r, const pci_dev *dev)
+static const pci_dev *bridge_above(reader *r, const pci_dev *dev)
 {
     const pci_dev *best = NULL;
 
@@ -114,7 +114,7 @@ static void host_name(const pci_dev *dev, char *name_out, size_t room)
     snprintf(name_out, room, "pci%04x:%02x", dev->domain, dev->bus);
 }
 
-static void read_link(const reader *r, const char *addr, dtp_topo_obj *obj)
+static void read_link(reader *r, const char *addr, dtp_topo_obj *obj)
 {
     char speed[32], width[16];
 
@@ -127,7 +127,7 @@ static void read_link(const reader *r, const char *addr, dtp_topo_obj *obj)
 }
 
 /* First name in a folder, in the order of names, that begins with `prefix`. */
-static bool first_name(const reader *r, const char *path, const char *prefix, char *name_out,
+static bool first_name(reader *r, const char *path, const char *prefix, char *name_out,
                        size_t room)
 {
     DTPI_AUTO_DIR DIR *dir = dtpi_topo_fs_dir(&r->fs, "%s", path);
@@ -144,7 +144,7 @@ static bool first_name(const reader *r, const char *path, const char *prefix, ch
 }
 
 /* The network interface: net/eth0, or virtio2/net/eth0 of a virtual machine. */
-static bool find_netdev(const reader *r, const char *addr, char *name_out, size_t room)
+static bool find_netdev(reader *r, const char *addr, char *name_out, size_t room)
 {
     char path[128], virtio[32];
 
@@ -159,7 +159,7 @@ static bool find_netdev(const reader *r, const char *addr, char *name_out, size_
 }
 
 /* The disk nvme/nvme0/nvme0n1; the controller where the disk is not there. */
-static bool find_nvme(const reader *r, const char *addr, char *name_out, size_t room)
+static bool find_nvme(reader *r, const char *addr, char *name_out, size_t room)
 {
     char path[128], controller[32], disk[48];
 
@@ -261,8 +261,7 @@ static dtp_status pci_read(dtpi_topo_sink *sink, const dtpi_topo_where *where, d
             st = read_device(&r, &r.devs[i]);
         free(r.devs);
     }
-    dtpi_topo_fs_close(&r.fs);
-    return st;
+    return dtpi_topo_fs_finish(&r.fs, st, err);
 }
 
 const dtpi_topo_source_ops dtpi_topo_pci_ops = { .name = "pci", .read = pci_read };

@@ -24,7 +24,7 @@ typedef struct port {
     char link_layer[32];
 } port;
 
-static port read_port(const dtpi_topo_fs *fs, const char *dev, int number)
+static port read_port(dtpi_topo_fs *fs, const char *dev, int number)
 {
     port p = { .number = number, .mbps = DTP_UNKNOWN };
     char text[64], dir[160];
@@ -40,7 +40,7 @@ static port read_port(const dtpi_topo_fs *fs, const char *dev, int number)
 }
 
 /* The port to show; its number is 0 where the device has none. */
-static port best_port(const dtpi_topo_fs *fs, const char *dev)
+static port best_port(dtpi_topo_fs *fs, const char *dev)
 {
     DTPI_AUTO_DIR DIR *dir = dtpi_topo_fs_dir(fs, RDMA_DIR "/%s/ports", dev);
     port best = { .mbps = DTP_UNKNOWN };
@@ -63,7 +63,7 @@ static port best_port(const dtpi_topo_fs *fs, const char *dev)
  * How well a GID serves; 0: not at all. InfiniBand: any that is set, Ethernet: routed before
  * link-local, RoCE v2 before v1. An entry that is not set has no readable type.
  */
-static int score_gid(const dtpi_topo_fs *fs, const char *dev, const port *p, int index,
+static int score_gid(dtpi_topo_fs *fs, const char *dev, const port *p, int index,
                      const char *gid)
 {
     const dtpi_gid_kind kind = dtpi_topo_parse_gid(gid);
@@ -80,7 +80,7 @@ static int score_gid(const dtpi_topo_fs *fs, const char *dev, const port *p, int
 }
 
 /* The best GID of a port, the lowest index of equals; "" where there is none. Tables may have holes. */
-static void best_gid(const dtpi_topo_fs *fs, const char *dev, const port *p, char *gid_out,
+static void best_gid(dtpi_topo_fs *fs, const char *dev, const port *p, char *gid_out,
                      size_t room)
 {
     DTPI_AUTO_DIR DIR *dir = dtpi_topo_fs_dir(fs, RDMA_DIR "/%s/ports/%d/gids", dev, p->number);
@@ -105,7 +105,7 @@ static void best_gid(const dtpi_topo_fs *fs, const char *dev, const port *p, cha
 }
 
 /* The PCI address of a device, from its link; else unknown. */
-static void find_pci(const dtpi_topo_fs *fs, const char *dev, char *pci_out, size_t room)
+static void find_pci(dtpi_topo_fs *fs, const char *dev, char *pci_out, size_t room)
 {
     uint64_t place;
 
@@ -114,7 +114,7 @@ static void find_pci(const dtpi_topo_fs *fs, const char *dev, char *pci_out, siz
         pci_out[0] = '\0';
 }
 
-static void find_netdev(const dtpi_topo_fs *fs, const char *dev, const port *p, char *name_out,
+static void find_netdev(dtpi_topo_fs *fs, const char *dev, const port *p, char *name_out,
                         size_t room)
 {
     DTPI_AUTO_DIR DIR *dir = dtpi_topo_fs_dir(fs, RDMA_DIR "/%s/device/net", dev);
@@ -125,7 +125,7 @@ static void find_netdev(const dtpi_topo_fs *fs, const char *dev, const port *p, 
         snprintf(name_out, room, "%.63s", name ? name : "");
 }
 
-static dtp_status read_device(const dtpi_topo_fs *fs, dtpi_topo_sink *sink, const char *dev,
+static dtp_status read_device(dtpi_topo_fs *fs, dtpi_topo_sink *sink, const char *dev,
                               dtp_error *err)
 {
     dtpi_topo_fact fact = dtpi_topo_fact_of(DTP_TOPO_NIC);
@@ -167,8 +167,7 @@ static dtp_status rdma_read(dtpi_topo_sink *sink, const dtpi_topo_where *where, 
     while (dir && st >= 0 && (name = dtpi_topo_fs_next(dir)))
         if (dtpi_name_ok(name, MAX_NAME))
             st = read_device(&fs, sink, name, err);
-    dtpi_topo_fs_close(&fs);
-    return st;
+    return dtpi_topo_fs_finish(&fs, st, err);
 }
 
 const dtpi_topo_source_ops dtpi_topo_rdma_ops = { .name = "rdma", .read = rdma_read };

@@ -150,7 +150,7 @@ static dtp_status read_cpus(reader *r)
 }
 
 /* The nearest node that has processors, by the distances of `node`. */
-static int64_t nearest_node(const reader *r, int32_t node, const dtpi_cpuset *nodes,
+static int64_t nearest_node(reader *r, int32_t node, const dtpi_cpuset *nodes,
                             const dtpi_cpuset *with_cpus)
 {
     char text[4096];
@@ -175,7 +175,7 @@ static int64_t nearest_node(const reader *r, int32_t node, const dtpi_cpuset *no
     return best;
 }
 
-static bool node_cpus(const reader *r, int32_t node, dtpi_cpuset *set)
+static bool node_cpus(reader *r, int32_t node, dtpi_cpuset *set)
 {
     char dir[64];
 
@@ -283,8 +283,7 @@ static dtp_status sysfs_read(dtpi_topo_sink *sink, const dtpi_topo_where *where,
         st = dtpi_fail(err, where->fsroot ? DTP_ERR_FORMAT : DTP_ERR_UNSUPPORTED,
                        "%s holds no " CPU_DIR, where->fsroot ? where->fsroot : "/");
     }
-    dtpi_topo_fs_close(&r.fs);
-    return st;
+    return dtpi_topo_fs_finish(&r.fs, st, err);
 }
 
 const dtpi_topo_source_ops dtpi_topo_sysfs_ops = { .name = "sysfs", .read = sysfs_read };
