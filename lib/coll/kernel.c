@@ -8,9 +8,19 @@
 #include "coll/kernel.h"
 
 #ifdef __x86_64__
+#include <cpuid.h>
+
+/* Not by __builtin_cpu_supports(), to which "f16c" is unknown before clang 15. */
+static bool has_f16c(void)
+{
+    unsigned int a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && has_f16c();
 }
 
 static bool has_avx512(void)
