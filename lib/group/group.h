@@ -13,11 +13,13 @@
 #include <dtp/group.h>
 
 #include "ctx/ctx.h"
+#include "net/net.h"
 
 enum {
     DTPI_LANE_USER = 0,         /* the public calls */
     DTPI_LANE_COLL = 1,         /* set-up of collectives */
     DTPI_LANE_CKPT = 2,         /* checkpoint saves */
+    DTPI_LANE_DATA = 3,         /* addresses of the data path */
     DTPI_LANE_MAX = 15
 };
 
@@ -92,13 +94,7 @@ dtp_status dtpi_group_node_memory(dtp_group *group, uint32_t tag, size_t bytes,
 
 /* ---- bulk data between ranks (data.c), over UCX ---- */
 
-/* One transfer; embedded in its owner, must stay until `done`. */
-typedef struct dtpi_xfer {
-    bool done;
-    dtp_status status;          /* valid when done */
-    void *request;              /* the driver's */
-    void *user;
-} dtpi_xfer;
+/* A transfer (net/net.h) is embedded in its owner and must stay until it is done. */
 
 /*
  * Makes sure that this rank can send and receive: opens the network on first use and publishes its
@@ -116,6 +112,11 @@ dtp_status dtpi_group_recv(dtp_group *group, int32_t from, uint32_t tag, void *d
                            dtpi_xfer *x, dtp_error *err);
 /* Moves transfers without sleeping; true when something happened. */
 bool dtpi_group_data_progress(dtp_group *group);
+/*
+ * Ends all transfers of the group now; when it returns, no buffer is in use any more. For calls that
+ * give up (a verdict, a deadline); nothing can be sent in this group afterwards.
+ */
+void dtpi_group_data_cancel(dtp_group *group);
 /* Text such as "tcp/veth0" of the lane to `rank`, for reports and tests; "" before the first use. */
 void dtpi_group_data_lane(dtp_group *group, int32_t rank, char *text_out, size_t room);
 

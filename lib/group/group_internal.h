@@ -67,6 +67,8 @@ struct session {
     dtpi_source agent_source;
     dtpi_hs hs;
     enum { SESSION_PROVING, SESSION_JOINING, SESSION_MEMBER, SESSION_FAILED } state;
+    char root[256];             /* "host:port", "": one machine */
+    struct session_net *net;    /* data.c */
     bool agent_left;            /* in order */
     dtp_error join_error;
 

@@ -388,6 +388,7 @@ dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *o, struct session **
     s->timeout_ms = o->timeout_ms;
     s->agent_pidfd = -1;
     snprintf(s->job, sizeof(s->job), "%s", o->job);
+    snprintf(s->root, sizeof(s->root), "%s", o->root ? o->root : "");
     pthread_mutex_init(&s->mutex, NULL);
     st = o->world_size <= 1 ? open_alone(s, err) : session_connect(s, o, deadline, err);
     if (st < 0) {

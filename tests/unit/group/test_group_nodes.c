@@ -249,6 +249,119 @@ static void test_large_messages_cross_nodes(void **state)
     run_nodes(&w, -1);
 }
 
+/* ---- bulk data ---- */
+
+static void finish(dtp_group *g, dtpi_xfer *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        while (!x[i].done)
+            if (!dtpi_group_data_progress(g))
+                RANK_CHECK(dtp_ctx_dispatch(dtpi_group_ctx(g), 0, ERR) >= 0);
+}
+
+static void exchange(const struct nodes *w, dtp_group *g, size_t bytes)
+{
+    const int rank = dtp_group_rank(g), n = dtp_group_size(g);
+    const int next = (rank + 1) % n, before = (rank + n - 1) % n;
+    uint8_t *out = malloc(bytes + 1), *in = malloc(bytes + 1);
+    dtpi_xfer x[2] = { 0 };
+
+    memset(out, rank + 1, bytes);
+    memset(in, 0, bytes);
+    RANK_OK(dtpi_group_recv(g, before, 7, in, bytes, &x[0], ERR));
+    RANK_OK(dtpi_group_send(g, next, 7, out, bytes, &x[1], ERR));
+    finish(g, x, 2);
+    RANK_CHECK(x[0].status == DTP_OK && x[1].status == DTP_OK);
+    for (size_t i = 0; i < bytes; i++)
+        RANK_CHECK(in[i] == before + 1);
+    free(out);
+    free(in);
+    (void)w;
+}
+
+static void moves_data(const struct nodes *w, int rank, dtp_group *g)
+{
+    static const size_t sizes[] = { 0, 1, 1000, 65536, 3 << 20 };
+    const int n = w->n_ranks;
+    dtpi_xfer x = { 0 };
+    dtp_group *sub;
+    char lane[64], word[8] = "";
+
+    RANK_OK(dtpi_group_data_open(g, INT64_MAX, ERR));
+    RANK_OK(dtpi_group_data_open(g, INT64_MAX, ERR));
+    for (size_t i = 0; i < 5; i++)
+        exchange(w, g, sizes[i]);
+    dtpi_group_data_lane(g, (rank + 1) % n, lane, sizeof(lane));
+    RANK_CHECK(strcmp(lane, "tcp/lo") == 0);
+    dtpi_group_data_lane(g, rank, lane, sizeof(lane));
+    RANK_CHECK(lane[0] == '\0');
+    /* Another group, the same tags. */
+    RANK_OK(dtp_group_split(g, 0, n - rank, 0, &sub, ERR));
+    RANK_OK(dtpi_group_data_open(sub, INT64_MAX, ERR));
+    exchange(w, sub, 100);
+    exchange(w, g, 100);
+    dtp_group_close(sub);
+    /* Sizes that differ. */
+    if (rank == 0)
+        RANK_OK(dtpi_group_send(g, n - 1, 9, word, 5, &x, ERR));
+    if (rank == n - 1)
+        RANK_OK(dtpi_group_recv(g, 0, 9, word, 8, &x, ERR));
+    if (rank == 0 || rank == n - 1)
+        finish(g, &x, 1);
+    RANK_CHECK(rank != n - 1 || x.status == DTP_ERR_PROTO);
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+}
+
+static void skip_without_ucx(void)
+{
+    char path[1100];
+
+    snprintf(path, sizeof(path), "%s/net-ucx.so", check_module_dir());
+    if (access(path, R_OK) < 0) {
+        print_message("skipped: UCX is not built in\n");
+        skip();
+    }
+}
+
+static void test_bulk_data_moves_over_ucx(void **state)
+{
+    struct nodes w = nodes_of("22", moves_data);
+
+    (void)state;
+    skip_without_ucx();
+    run_nodes(&w, -1);
+}
+
+static void dies_in_a_transfer(const struct nodes *w, int rank, dtp_group *g)
+{
+    static uint8_t data[1 << 20];
+    dtpi_xfer x[2] = { 0 };
+
+    RANK_OK(dtpi_group_data_open(g, INT64_MAX, ERR));
+    exchange(w, g, 1000);
+    if (rank != w->victim)
+        RANK_OK(dtpi_group_recv(g, w->victim, 1, data, sizeof(data), &x[0], ERR));
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (rank == w->victim)
+        kill(getpid(), SIGKILL);
+    if (dtpi_group_send(g, w->victim, 1, data, sizeof(data), &x[1], NULL) < 0)
+        x[1].done = true;
+    finish(g, x, 2);
+    RANK_CHECK(x[0].status < 0);
+    RANK_STATUS(DTP_ERR_PEER, dtpi_group_verdict(g, ERR));
+    RANK_CHECK(check_err.rank == w->victim);
+}
+
+static void test_a_death_ends_transfers(void **state)
+{
+    struct nodes w = nodes_of("22", dies_in_a_transfer);
+
+    (void)state;
+    skip_without_ucx();
+    w.victim = 1;
+    run_nodes(&w, w.n_nodes + 1);
+}
+
 /* ---- failures ---- */
 
 static void late_on_another_node(const struct nodes *w, int rank, dtp_group *g)
@@ -429,6 +542,8 @@ int main(void)
         cmocka_unit_test(test_calls_work_across_nodes),
         cmocka_unit_test(test_insecure_groups_work_across_nodes_when_all_agree),
         cmocka_unit_test(test_large_messages_cross_nodes),
+        cmocka_unit_test(test_bulk_data_moves_over_ucx),
+        cmocka_unit_test(test_a_death_ends_transfers),
         cmocka_unit_test(test_deadline_names_a_late_rank_of_another_node),
         cmocka_unit_test(test_death_is_named_on_all_nodes),
         cmocka_unit_test(test_an_agent_that_dies_takes_its_node_with_it),
