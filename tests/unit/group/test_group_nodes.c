@@ -187,10 +187,10 @@ static void all_calls(const struct nodes *w, int rank, dtp_group *g)
     for (size_t i = 0; i + 1 < bytes / sizeof(int); i++)
         RANK_CHECK(((int *)data)[i] == ((int *)data)[i + 1] + 2);
     dtp_group_free(data);
-    RANK_OK(dtp_group_set(sub, "own", rank % 2 ? "odd" : "even", 5, 0, ERR));
+    RANK_OK(dtp_group_set(sub, "own", rank % 2 ? "left" : "even", 5, 0, ERR));
     RANK_OK(dtp_group_barrier(sub, 0, ERR));
     RANK_OK(dtp_group_lookup(sub, "own", &data, &bytes, -1, ERR));
-    RANK_CHECK(strcmp(data, rank % 2 ? "odd" : "even") == 0);
+    RANK_CHECK(strcmp(data, rank % 2 ? "left" : "even") == 0);
     dtp_group_free(data);
     dtp_group_close(sub);
     /* A group within each node. */
