@@ -135,6 +135,8 @@ void dtp_group_close(dtp_group *g)
     dtp_ctx *ctx = g->ctx;
     const bool entered = dtpi_ctx_alive(ctx) && dtpi_ctx_enter(ctx, NULL) >= 0;
     const dtp_allocator *a = dtpi_ctx_alloc(ctx);
+    if (g->guest)
+        g->guest->destroy(g->guest);
     group_data_close(g);
     if (g->session)
         leave(g);
@@ -201,6 +203,11 @@ dtp_status dtp_group_get(const dtp_group *g, int32_t rank, dtp_group_member *mem
         m.pid = (int32_t)getpid();  /* alone */
     }
     return dtpi_noun(err, "group", DTPI_RESULT_WRITE(member_out, &m, err));
+}
+
+dtpi_group_guest **dtpi_group_guest_slot(dtp_group *g)
+{
+    return &g->guest;
 }
 
 dtp_ctx *dtpi_group_ctx(const dtp_group *g)

@@ -48,6 +48,16 @@ void dtpi_group_poll(dtp_group *group);
  */
 dtp_status dtpi_group_verdict(dtp_group *group, dtp_error *err);
 
+/*
+ * What a floor above keeps with a group (the collectives); `destroy` is called once, when the group is
+ * closed, in a forked child too. The slot is NULL at first.
+ */
+typedef struct dtpi_group_guest {
+    void (*destroy)(struct dtpi_group_guest *guest);
+} dtpi_group_guest;
+
+dtpi_group_guest **dtpi_group_guest_slot(dtp_group *group);
+
 /* ---- where ranks are; nodes are numbered 0.. in order of their lowest rank ---- */
 
 uint32_t dtpi_group_n_nodes(const dtp_group *group);

@@ -108,6 +108,7 @@ struct dtp_group {
     int32_t *by_node;
     struct pair *pairs;         /* of a group of one */
     struct group_data *data;    /* data.c */
+    dtpi_group_guest *guest;
 };
 
 /* session.c */
