@@ -3,8 +3,11 @@
  * dtp/coll.h - collectives on host memory: allreduce, reduce-scatter, allgather, broadcast.
  *
  * Results are the same bits on all ranks, from run to run and from layout to layout: the order of
- * additions is a function of world size, count and type alone. f16 and bf16 accumulate in f32 and are
- * rounded once. Every rank calls the same collectives in the same order.
+ * additions is a function of the world size alone (docs/coll.md). f16 and bf16 accumulate in f32 and are
+ * rounded once; a NaN of a result is the canonical quiet one, and MIN and MAX give NaN where any input is
+ * NaN; integers wrap, but not inside an average of i32 or u8. Every rank calls the same collectives in
+ * the same order. A rank that stops waiting (TIMEOUT, INTERRUPTED, a cancelled operation) ends the
+ * collectives of the group: the others get PEER, which names it.
  */
 #ifndef DTP_COLL_H
 #define DTP_COLL_H
@@ -56,7 +59,9 @@ DTP_API dtp_status dtp_broadcast(dtp_group *group, void *data, size_t count, dtp
 
 /*
  * The same as operations: they return at once, move in dispatch and waits, and need their buffers
- * until they end. Operations of one group run in the order in which they were started. Free with
+ * until they end. Operations of one group run in the order in which they were started, and a blocking call
+ * behind them. They end after the group's default timeout, counted from when they are the first in line; to
+ * cancel one ends the collectives of the group. Free with
  * dtp_op_free(). Errors at start: INVAL, UNSUPPORTED, NOMEM, BUSY, FORKED. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_allreduce_start(dtp_group *group, const void *in, void *out, size_t count,

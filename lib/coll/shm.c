@@ -28,19 +28,12 @@ size_t dtpi_shm_bytes(uint32_t n)
 
 static uint8_t *input_slot(const dtpi_shm *e, uint32_t member, uint64_t chunk)
 {
-    return e->slots + member * (size_t)(DTPI_SHM_RING_BYTES + DTPI_SHM_RESULT_BYTES) +
-           dtpi_ring_offset(&e->ring, chunk);
+    return dtpi_shm_input_of(e, member) + dtpi_ring_offset(&e->ring, chunk);
 }
 
 static uint8_t *result_slot(const dtpi_shm *e, uint32_t member, uint64_t chunk)
 {
-    return e->slots + member * (size_t)(DTPI_SHM_RING_BYTES + DTPI_SHM_RESULT_BYTES) +
-           DTPI_SHM_RING_BYTES + dtpi_ring_offset(&e->results, chunk);
-}
-
-static dtpi_shm_line *announcement(const dtpi_shm *e, uint32_t member)
-{
-    return &e->members[member].call[(e->seq & 1) * 2];
+    return dtpi_shm_result_of(e, member) + dtpi_ring_offset(&e->results, chunk);
 }
 
 /* ---- attach ---- */
@@ -250,17 +243,17 @@ static void use_inline(dtpi_shm *e)
     switch (e->call.kind) {
     case DTPI_ALLREDUCE:
         for (uint32_t m = 0; m < e->o.n; m++)
-            e->inputs[m].data = announcement(e, m)->data;
+            e->inputs[m].data = dtpi_shm_announcement(e, m)->data;
         dtpi_reduce(&e->reduction, e->program, e->n_steps, e->inputs, e->call.out, e->call.count,
                     DTPI_FINISH_FINAL);
         break;
     case DTPI_ALLGATHER:
         for (uint32_t m = 0; m < e->o.n; m++)
-            memcpy((uint8_t *)e->call.out + m * bytes, announcement(e, m)->data, bytes);
+            memcpy((uint8_t *)e->call.out + m * bytes, dtpi_shm_announcement(e, m)->data, bytes);
         break;
     default:
         if ((uint32_t)e->call.root != e->o.index)
-            memcpy(e->call.out, announcement(e, (uint32_t)e->call.root)->data, bytes);
+            memcpy(e->call.out, dtpi_shm_announcement(e, (uint32_t)e->call.root)->data, bytes);
         break;
     }
 }
@@ -269,7 +262,7 @@ static void use_inline(dtpi_shm *e)
 
 static void announce(dtpi_shm *e)
 {
-    dtpi_shm_line *line = announcement(e, e->o.index);
+    dtpi_shm_line *line = dtpi_shm_announcement(e, e->o.index);
 
     line->header[0] = e->header[0];
     line->header[1] = e->header[1];
@@ -292,7 +285,7 @@ static void publish(dtpi_shm *e, uint64_t iteration)
 static bool member_finished(const dtpi_shm *e, uint32_t m, uint64_t iteration)
 {
     if (iteration == 0)
-        return atomic_load_explicit(&announcement(e, m)->seq, memory_order_acquire) == e->seq;
+        return atomic_load_explicit(&dtpi_shm_announcement(e, m)->seq, memory_order_acquire) == e->seq;
     return atomic_load_explicit(&e->members[m].tick, memory_order_acquire) >= e->tick + iteration;
 }
 
@@ -328,11 +321,11 @@ void dtpi_shm_missing(const dtpi_shm *e, char *text_out, size_t room, int32_t *f
 /* All announcements are there: the first one that differs is named against the first member's. */
 static dtp_status check_headers(dtpi_shm *e, dtp_error *err)
 {
-    const dtpi_shm_line *first = announcement(e, 0);
+    const dtpi_shm_line *first = dtpi_shm_announcement(e, 0);
     char one[80], other[80];
 
     for (uint32_t m = 0; m < e->o.n; m++) {
-        const dtpi_shm_line *line = announcement(e, m);
+        const dtpi_shm_line *line = dtpi_shm_announcement(e, m);
         if (line->header[0] == first->header[0] && line->header[1] == first->header[1])
             continue;
         dtpi_coll_describe(first->header, one, sizeof(one));

@@ -90,6 +90,8 @@ typedef struct dtpi_shm_opts {
     const int32_t *ranks;       /* numbers for messages, n of them, lent; NULL: the indices */
     const _Atomic uint32_t *verdict;    /* not 0: give up; lent; NULL: none */
     dtp_ctx *ctx;               /* clock and `interrupted`; lent; NULL: none */
+    void (*poll)(void *user);   /* called about every 50 ms of waiting; NULL: none */
+    void *poll_user;
     const dtp_allocator *allocator;
     const dtpi_kernels *kernels;        /* NULL: the best */
     uint32_t oversubscribed;    /* 1: yes, 2: no, 0: found out */
@@ -156,6 +158,8 @@ typedef struct dtpi_shm_wait {
  * call and breaks the engine.
  */
 dtp_status dtpi_shm_idle(dtpi_shm *e, dtpi_shm_wait *w, dtp_error *err);
+/* The same without passing any time. */
+dtp_status dtpi_shm_look(dtpi_shm *e, dtpi_shm_wait *w, int64_t now_ns, dtp_error *err);
 
 /* begin, step and idle until the call ends. */
 dtp_status dtpi_shm_run(dtpi_shm *e, const dtpi_coll_call *call, int timeout_ms, dtp_error *err);
@@ -163,11 +167,32 @@ dtp_status dtpi_shm_run(dtpi_shm *e, const dtpi_coll_call *call, int timeout_ms,
 /* Ends the call in progress with `status`, breaks the engine and tells the others. */
 void dtpi_shm_give_up(dtpi_shm *e, dtp_status status);
 
+/* ---- for an engine above that spans nodes: the same memory, in phases of its own ---- */
+
+/* Opens a call: its header for all to see. */
+void dtpi_shm_open_call(dtpi_shm *e, const dtpi_coll_call *call);
+/* All members have opened the call; then their headers can be read. */
+bool dtpi_shm_all_opened(dtpi_shm *e);
+const uint64_t *dtpi_shm_header(const dtpi_shm *e, uint32_t member);
+/* Says that phase `k` (1, 2, ...) of the call is done here; whether all have said so. */
+void dtpi_shm_phase_done(dtpi_shm *e, uint64_t k);
+bool dtpi_shm_phase_all(dtpi_shm *e, uint64_t k);
+/* Closes a call that had `n` phases, the same number on all members. */
+void dtpi_shm_close_call(dtpi_shm *e, uint64_t n);
+/* Memory that `member` writes and all read, DTPI_SHM_RING_BYTES and DTPI_SHM_RESULT_BYTES. */
+uint8_t *dtpi_shm_input_of(const dtpi_shm *e, uint32_t member);
+uint8_t *dtpi_shm_result_of(const dtpi_shm *e, uint32_t member);
+
 /* ---- between the files of the engine ---- */
 
 static inline int32_t dtpi_shm_rank(const dtpi_shm *e, uint32_t member)
 {
     return e->o.ranks ? e->o.ranks[member] : (int32_t)member;
+}
+
+static inline dtpi_shm_line *dtpi_shm_announcement(const dtpi_shm *e, uint32_t member)
+{
+    return &e->members[member].call[(e->seq & 1) * 2];
 }
 
 /* The present iteration can begin. */

@@ -158,27 +158,43 @@ static dtp_status look(dtpi_shm *e, dtp_error *err)
     return st;
 }
 
-/* Past the spinning: the clock, the deadline, the user's wish to stop, then yield or sleep. */
-static dtp_status idle_slow(dtpi_shm *e, dtpi_shm_wait *w, dtp_error *err)
+/* Every 50 ms: the user's wish to stop, and whoever else wants to look around. */
+static dtp_status ask(dtpi_shm *e, dtpi_shm_wait *w, int64_t now, dtp_error *err)
 {
-    const int64_t now = now_ns(e);
-    dtp_status st = DTP_OK;
+    if (now - w->asked_ns < ASK_NS)
+        return DTP_OK;
+    w->asked_ns = now;
+    if (e->o.poll)
+        e->o.poll(e->o.poll_user);
+    if (e->o.ctx && dtpi_ctx_interrupted(e->o.ctx))
+        return dtpi_fail(err, DTP_ERR_INTERRUPTED, "interrupted");
+    return DTP_OK;
+}
 
+dtp_status dtpi_shm_look(dtpi_shm *e, dtpi_shm_wait *w, int64_t now, dtp_error *err)
+{
+    dtp_status st = look(e, err);
+
+    if (st < 0)
+        return st;
     if (!w->started_ns) {
         w->started_ns = w->asked_ns = now;
         w->deadline_ns = w->timeout_ms < 0 ? INT64_MAX : now + w->timeout_ms * DTPI_NS_PER_MS;
     }
-    if (now >= w->deadline_ns) {
-        st = fail_timeout(e, w, err);
-    } else if (now - w->asked_ns >= ASK_NS) {
-        w->asked_ns = now;
-        if (e->o.ctx && dtpi_ctx_interrupted(e->o.ctx))
-            st = dtpi_fail(err, DTP_ERR_INTERRUPTED, "interrupted");
-    }
-    if (st < 0) {
+    st = now >= w->deadline_ns ? fail_timeout(e, w, err) : ask(e, w, now, err);
+    if (st < 0)
         dtpi_shm_give_up(e, st);
+    return st;
+}
+
+/* Past the spinning: yields, then sleeps. */
+static dtp_status idle_slow(dtpi_shm *e, dtpi_shm_wait *w, dtp_error *err)
+{
+    const int64_t now = now_ns(e);
+
+    const dtp_status st = dtpi_shm_look(e, w, now, err);
+    if (st < 0)
         return st;
-    }
     if (!w->idle_since_ns)
         w->idle_since_ns = now;
     if (now - w->idle_since_ns < YIELD_NS) {
@@ -221,8 +237,7 @@ dtp_status dtpi_shm_idle(dtpi_shm *e, dtpi_shm_wait *w, dtp_error *err)
             spin_pause();
         return n % LOOK_EVERY == LOOK_EVERY - 1 ? look(e, err) : DTP_OK;
     }
-    const dtp_status st = look(e, err);
-    return st < 0 ? st : idle_slow(e, w, err);
+    return idle_slow(e, w, err);
 }
 
 dtp_status dtpi_shm_run(dtpi_shm *e, const dtpi_coll_call *call, int timeout_ms, dtp_error *err)
