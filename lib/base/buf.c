@@ -22,10 +22,10 @@ static bool buf_grow(dtpi_buf *b, size_t need)
     uint8_t *data = dtpi_alloc_aligned(b->a, cap, 16);
     if (!data)
         return false;
-    if (b->len)
+    if (b->data) {
         memcpy(data, b->data, b->len);
-    if (b->data)
         dtpi_free(b->a, b->data, b->cap);
+    }
     b->data = data;
     b->cap = cap;
     return true;

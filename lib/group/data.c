@@ -275,6 +275,7 @@ dtp_status dtpi_group_send(dtp_group *g, int32_t to, uint32_t tag, const void *d
         return st;
     *x = fresh(x);
     g->data->net->ops->send(g->data->eps[to], full_tag(g->data, g->rank, tag), data, bytes, x);
+    dtpi_ctx_rearm(g->ctx);
     if (!x->done)
         list(g->data, x);
     return DTP_OK;
@@ -289,6 +290,7 @@ dtp_status dtpi_group_recv(dtp_group *g, int32_t from, uint32_t tag, void *data,
         return st;
     *x = fresh(x);
     g->data->net->ops->recv(g->data->net->net, full_tag(g->data, from, tag), data, bytes, x);
+    dtpi_ctx_rearm(g->ctx);
     if (!x->done)
         list(g->data, x);
     return DTP_OK;

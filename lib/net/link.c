@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -65,7 +66,7 @@ dtpi_msg *dtpi_msg_new(dtpi_buf *buf_take)
         dtpi_buf_free(buf_take);
         return NULL;
     }
-    msg->n_refs = 1;
+    atomic_init(&msg->n_refs, 1);
     msg->buf = *buf_take;
     *buf_take = dtpi_buf_init(buf_take->a);
     return msg;
@@ -73,13 +74,13 @@ dtpi_msg *dtpi_msg_new(dtpi_buf *buf_take)
 
 dtpi_msg *dtpi_msg_ref(dtpi_msg *msg)
 {
-    msg->n_refs++;
+    atomic_fetch_add_explicit(&msg->n_refs, 1, memory_order_relaxed);
     return msg;
 }
 
 void dtpi_msg_unref(dtpi_msg *msg)
 {
-    if (!msg || --msg->n_refs > 0)
+    if (!msg || atomic_fetch_sub_explicit(&msg->n_refs, 1, memory_order_acq_rel) > 1)
         return;
     const dtp_allocator *a = msg->buf.a;
     dtpi_buf_free(&msg->buf);

@@ -19,9 +19,9 @@ enum {
     DTPI_LINK_MAX_QUEUED = 256 << 20    /* a peer that reads nothing is cut off */
 };
 
-/* A message that several links may send; counted, not thread-safe. */
+/* A message that several links may send; counted. A rank may send from any thread. */
 typedef struct dtpi_msg {
-    uint32_t n_refs;
+    _Atomic uint32_t n_refs;
     dtpi_buf buf;
 } dtpi_msg;
 
