@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -67,10 +68,22 @@ bool dtpi_find_beside(const dtp_ctx *ctx, const char *name, char *path_out, size
     return try_path(path_out, room, DTPI_MODULE_DIR, "/", name);
 }
 
+/* UCX's constructor puts a signal stack of its own in place of the thread's. */
+static void *open_keeping_stack(const char *path)
+{
+    stack_t own;
+
+    const bool is_known = sigaltstack(NULL, &own) == 0;
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (is_known && !(own.ss_flags & SS_ONSTACK))
+        sigaltstack(&own, NULL);
+    return handle;
+}
+
 static dtp_status open_module(const char *path, const char *name, const dtpi_module **module_out,
                               dtp_error *err)
 {
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void *handle = open_keeping_stack(path);
 
     if (!handle)
         return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "cannot load module %s: %s", name, dlerror());
@@ -86,15 +99,16 @@ dtp_status dtpi_module_load(dtp_ctx *ctx, const char *name, const void **ops_out
 {
     char file[64], path[PATH_MAX];
     const dtpi_module *module = find_builtin(name);
+    dtp_status st = DTP_OK;
 
     if (!module) {
         snprintf(file, sizeof(file), "%s.so", name);
         if (!dtpi_find_beside(ctx, file, path, sizeof(path)))
             return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "module %s is not installed (%s)", name, file);
-        const dtp_status st = open_module(path, name, &module, err);
-        if (st < 0)
-            return st;
+        st = open_module(path, name, &module, err);
     }
+    if (!module)
+        return st;
     if (module->abi != DTPI_MODULE_ABI || strcmp(module->name, name) != 0)
         return dtpi_fail(err, DTP_ERR_VERSION, "module %s has interface %u, this library %d", name,
                          module->abi, DTPI_MODULE_ABI);

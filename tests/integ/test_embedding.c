@@ -20,6 +20,7 @@
 #include <dtp/dtp.h>
 
 #include "gpu/gpu.h"
+#include "group/group.h"
 
 extern char **environ;
 
@@ -191,8 +192,11 @@ static void use_group_of_one(dtp_ctx *ctx)
     dtp_group_close(group);
 }
 
-/* One of two ranks; rank 0 hosts the agent in a thread of its own. */
-static dtp_status join_two(dtp_ctx *ctx, int rank, const char *job, dtp_error *err)
+/*
+ * One of two ranks; rank 0 hosts the agent in a thread of its own. With `data` both open the data
+ * path, which loads UCX, and meet again.
+ */
+static dtp_status join_two(dtp_ctx *ctx, int rank, const char *job, bool data, dtp_error *err)
 {
     static const uint8_t secret[DTP_SECRET_BYTES] = "not a real secret, but 32 bytes";
     dtp_group_opts o = DTP_GROUP_OPTS_INIT;
@@ -206,12 +210,15 @@ static dtp_status join_two(dtp_ctx *ctx, int rank, const char *job, dtp_error *e
     dtp_status st = dtp_group_join(ctx, &o, &group, err);
     if (st < 0)
         return st;
-    st = dtp_group_barrier(group, 0, err);
+    if (data)
+        st = dtpi_group_data_open(group, INT64_MAX, err);
+    if (st >= 0)
+        st = dtp_group_barrier(group, 0, err);
     dtp_group_close(group);
     return st;
 }
 
-static void use_group_of_two(dtp_ctx *ctx)
+static void use_two_ranks(dtp_ctx *ctx, bool data)
 {
     char job[64];
     int status;
@@ -220,17 +227,36 @@ static void use_group_of_two(dtp_ctx *ctx)
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
+        dtp_ctx_opts o = DTP_CTX_OPTS_INIT;
         dtp_ctx *own = NULL;
         dtp_error err;
-        dtp_status st = dtp_ctx_open(NULL, &own, &err);
+        o.module_dir = check_module_dir();
+        dtp_status st = dtp_ctx_open(&o, &own, &err);
         if (st >= 0)
-            st = join_two(own, 1, job, &err);
+            st = join_two(own, 1, job, data, &err);
         dtp_ctx_close(own);
         _exit(st < 0 ? 1 : 0);
     }
-    assert_ok(join_two(ctx, 0, job, ERR));
+    const dtp_status st = join_two(ctx, 0, job, data, ERR);
     assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(st, DTP_OK);
     assert_int_equal(status, 0);
+}
+
+static void use_group_of_two(dtp_ctx *ctx)
+{
+    use_two_ranks(ctx, false);
+}
+
+static void use_network(dtp_ctx *ctx)
+{
+    const void *ops;
+
+    if (dtpi_module_load(ctx, "net-ucx", &ops, ERR) == DTP_ERR_UNSUPPORTED) {
+        print_message("skipped: %s\n", ERR->text);
+        return;
+    }
+    use_two_ranks(ctx, true);
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -267,10 +293,11 @@ static const struct {
     { "looking for GPU libraries", use_gpu },
     { "a group of one", use_group_of_one },
     { "a group of two", use_group_of_two },
+    { "data over the network", use_network },
     { "saving and reading a checkpoint", use_ckpt },
 };
 
-static void test_process_is_the_same_before_and_after(void **state)
+static void check_uses(void)
 {
     for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
         take(&before);
@@ -280,6 +307,11 @@ static void test_process_is_the_same_before_and_after(void **state)
         take(&after);
         assert_same(uses[i].name);
     }
+}
+
+static void test_process_is_the_same_before_and_after(void **state)
+{
+    check_uses();
 }
 
 static void on_signal(int sig)
@@ -301,17 +333,20 @@ static void test_handlers_of_the_host_stay(void **state)
     sigemptyset(&set);
     sigaddset(&set, SIGUSR2);
     sigprocmask(SIG_BLOCK, &set, &old_set);
-    test_process_is_the_same_before_and_after(state);
+    check_uses();
     sigprocmask(SIG_SETMASK, &old_set, NULL);
     for (size_t i = 0; i < 7; i++)
         sigaction(signals[i], &old[i], NULL);
 }
 
-int main(void)
+/* Takes a pattern of names: a library is loaded once in a process, so that each test wants its own. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_process_is_the_same_before_and_after),
         cmocka_unit_test(test_handlers_of_the_host_stay),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
