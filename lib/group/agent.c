@@ -549,6 +549,8 @@ dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent
     if (st >= 0)
         st = agent_files_open(agent, err);
     if (st >= 0)
+        st = agent_carriers_open(agent, err);
+    if (st >= 0)
         st = listen_unix(agent, err);
     if (st >= 0)
         st = open_network(agent, err);

@@ -93,6 +93,7 @@ void agent_welcome_all(dtpi_agent *agent);
 bool agent_memory_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
 
 /* agent_ucx.c: control between agents over UCX, or over the link */
+dtp_status agent_carriers_open(dtpi_agent *agent, dtp_error *err);
 void agent_seal(struct agent_conn *conn, const uint8_t *key_out, const uint8_t *key_in);
 void agent_carrier_offer(struct agent_conn *conn);
 bool agent_carrier_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);

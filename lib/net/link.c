@@ -295,6 +295,13 @@ bool dtpi_link_send(dtpi_link *l, dtpi_msg *msg, const int *fds, uint32_t n_fds)
     return ok;
 }
 
+void dtpi_link_break(dtpi_link *l)
+{
+    pthread_mutex_lock(&l->mutex);
+    break_link(l);
+    pthread_mutex_unlock(&l->mutex);
+}
+
 /* ---- receiving ---- */
 
 static void keep_fds(dtpi_link *l, struct msghdr *mh)

@@ -58,6 +58,9 @@ void dtpi_link_forget(dtpi_link *link);
  */
 bool dtpi_link_send(dtpi_link *link, dtpi_msg *msg, const int *fds, uint32_t n_fds);
 
+/* Cuts the connection; `closed` follows in the loop. */
+void dtpi_link_break(dtpi_link *link);
+
 /* From now on both directions carry MACs. */
 void dtpi_link_seal(dtpi_link *link, const uint8_t *key_out, const uint8_t *key_in);
 void dtpi_link_set_max(dtpi_link *link, size_t max_frame);

@@ -30,16 +30,21 @@ struct nodes {
     const char *text;
 };
 
+/* Below the range from which the kernel takes ports for those who connect. */
 static uint16_t free_port(void)
 {
-    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(sa);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    static unsigned n;
 
-    assert_true(bind(fd, (struct sockaddr *)&sa, len) == 0);
-    assert_true(getsockname(fd, (struct sockaddr *)&sa, &len) == 0);
-    close(fd);
-    return ntohs(sa.sin_port);
+    for (;;) {
+        const uint16_t port = (uint16_t)(10000 + ((unsigned)getpid() * 31 + n++ * 7) % 20000);
+        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        const bool ok = bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
+        close(fd);
+        if (ok)
+            return port;
+    }
 }
 
 static struct nodes nodes_of(const char *layout, void (*fn)(const struct nodes *, int, dtp_group *))
@@ -61,6 +66,17 @@ static void socket_of(const struct nodes *w, int node, char *name_out, size_t ro
     snprintf(name_out, room, "@dtp-%s-%d", w->job, node);
 }
 
+/* Control that went over to UCX is counted. */
+static void agent_log(void *user, dtp_log_level level, const char *topic, const char *text)
+{
+    const struct nodes *w = user;
+
+    (void)level;
+    (void)topic;
+    if (strncmp(text, "control goes over UCX", 21) == 0 && strstr(text, "tcp/lo"))
+        __atomic_fetch_add(&w->at_ns[100], 1, __ATOMIC_RELAXED);
+}
+
 static void run_agent(int node, const struct nodes *w)
 {
     char name[80];
@@ -73,7 +89,8 @@ static void run_agent(int node, const struct nodes *w)
                                 .socket = name, .root = w->root, .is_root = node == 0,
                                 .secret = w->insecure ? NULL : secret, .net = w->net,
                                 .timeout_ms = w->timeout_ms };
-    const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir() };
+    const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir(), .log = agent_log,
+                              .log_user = (void *)(uintptr_t)w, .log_level = DTP_LOG_INFO };
     rank_me = 1000 + node;
     RANK_OK(dtp_ctx_open(&co, &ctx, ERR));
     RANK_OK(dtpi_agent_open(ctx, &o, &agent, ERR));
@@ -141,6 +158,8 @@ static void run_nodes(struct nodes *w, int killed)
     for (int i = 0; i < n; i++)
         if (status[i] != (i == killed ? SIGKILL : 0))
             fail_msg("child %d (of %d agents) ended with status 0x%x", i, w->n_nodes, status[i]);
+    /* Both ends of every pair of agents. */
+    assert_int_equal(w->at_ns[100], w->net && strcmp(w->net, "ucx") == 0 ? 2 * (w->n_nodes - 1) : 0);
     munmap(w->at_ns, 4096);
 }
 
@@ -329,6 +348,22 @@ static void test_bulk_data_moves_over_ucx(void **state)
 
     (void)state;
     skip_without_ucx();
+    run_nodes(&w, -1);
+}
+
+static void test_control_over_ucx_does_the_same(void **state)
+{
+    static const char *const layouts[] = { "22", "1222" };
+
+    (void)state;
+    skip_without_ucx();
+    for (size_t i = 0; i < 2; i++) {
+        struct nodes w = nodes_of(layouts[i], all_calls);
+        w.net = "ucx";
+        run_nodes(&w, -1);
+    }
+    struct nodes w = nodes_of("31", big_pieces);
+    w.net = "ucx";
     run_nodes(&w, -1);
 }
 
@@ -543,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_insecure_groups_work_across_nodes_when_all_agree),
         cmocka_unit_test(test_large_messages_cross_nodes),
         cmocka_unit_test(test_bulk_data_moves_over_ucx),
+        cmocka_unit_test(test_control_over_ucx_does_the_same),
         cmocka_unit_test(test_a_death_ends_transfers),
         cmocka_unit_test(test_deadline_names_a_late_rank_of_another_node),
         cmocka_unit_test(test_death_is_named_on_all_nodes),
