@@ -216,7 +216,7 @@ void dtpi_core_parent_open(dtpi_core *c, int64_t now_ns)
     c->now = now_ns;
     c->has_parent = true;
     c->parent_heard_ns = now_ns;
-    core_join_tick(c);
+    core_join_parent(c);
 }
 
 static bool is_local(const dtpi_core *c, uint32_t slot)

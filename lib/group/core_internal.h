@@ -159,6 +159,7 @@ void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
 bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const uint8_t *data,
                   size_t bytes);
 bool core_on_table(dtpi_core *c, const dtpi_frame *f, const uint8_t *data, size_t bytes);
+void core_join_parent(dtpi_core *c);
 void core_join_tick(dtpi_core *c);
 void core_join_expired(dtpi_core *c);
 

@@ -137,37 +137,53 @@ void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
 
 /* ---- rows up ---- */
 
-static void rows_head(dtpi_core *c, dtpi_buf *b, uint32_t n)
+/* Rows of one node that have not gone up yet. */
+static void send_rows_of(dtpi_core *c, uint32_t node)
 {
-    dtpi_wr_u64(b, c->o.node_id);
-    dtpi_wr_text(b, c->host);
-    dtpi_wr_u32(b, (uint32_t)c->o.host_rank);
-    dtpi_wr_u32(b, c->o.world_size);
-    dtpi_wr_u32(b, n);
-}
+    const dtpi_node *n = &c->nodes[node];
+    dtpi_buf rows = dtpi_buf_init(&c->a);
+    uint32_t n_rows = 0;
 
-/* Own rows that have not gone up yet. */
-static void send_rows(dtpi_core *c)
-{
-    const uint32_t n = c->n_joined_local - c->n_rows_sent;
-
-    if (n == 0 || !c->has_parent)
-        return;
-    dtpi_buf b = core_begin(c, DTPI_F_ROWS, DTPI_WORLD_ID, 0, c->n_rows_sent, -1);
-    rows_head(c, &b, n);
-    for (uint32_t i = 0; i < c->n_locals; i++) {
-        if (!c->locals[i].joined)
-            continue;
-        dtpi_row *row = &c->rows[c->locals[i].rank];
-        if (row->sent)
+    for (uint32_t i = 0; i < c->o.world_size; i++) {
+        dtpi_row *row = &c->rows[i];
+        if (!row->known || row->sent || row->node != node)
             continue;
         row->sent = true;
-        dtpi_wr_u32(&b, (uint32_t)c->locals[i].rank);
-        dtpi_wr_u32(&b, row->local_rank);
-        dtpi_wr_u32(&b, (uint32_t)row->pid);
+        n_rows++;
+        dtpi_wr_u32(&rows, i);
+        dtpi_wr_u32(&rows, row->local_rank);
+        dtpi_wr_u32(&rows, (uint32_t)row->pid);
     }
-    c->n_rows_sent = c->n_joined_local;
-    core_to_parent(c, &b);
+    if (n_rows > 0) {
+        dtpi_buf b = core_begin(c, DTPI_F_ROWS, DTPI_WORLD_ID, 0, 0, -1);
+        dtpi_wr_u64(&b, n->id);
+        dtpi_wr_text(&b, n->host);
+        dtpi_wr_u32(&b, (uint32_t)n->host_rank);
+        dtpi_wr_u32(&b, c->o.world_size);
+        dtpi_wr_u32(&b, n_rows);
+        dtpi_buf_append(&b, rows.data, rows.len);
+        b.failed |= rows.failed;
+        core_to_parent(c, &b);
+    }
+    dtpi_buf_free(&rows);
+}
+
+static void send_own_rows(dtpi_core *c)
+{
+    for (uint32_t i = 0; c->has_parent && i < c->n_nodes; i++)
+        if (c->nodes[i].id == c->o.node_id)
+            send_rows_of(c, i);
+    if (c->has_parent)
+        c->n_rows_sent = c->n_joined_local;
+}
+
+void core_join_parent(dtpi_core *c)
+{
+    /* What children said while there was no parent. */
+    for (uint32_t i = 0; !c->has_table && i < c->n_nodes; i++)
+        if (c->nodes[i].id != c->o.node_id)
+            send_rows_of(c, i);
+    core_join_tick(c);
 }
 
 static bool read_rows(dtpi_core *c, uint32_t slot, dtpi_rd *r)
@@ -199,6 +215,7 @@ static bool read_rows(dtpi_core *c, uint32_t slot, dtpi_rd *r)
             return false;
         if (!add_row(c, (int32_t)rank, node, local_rank, pid, (int32_t)slot, 0))
             return true;
+        c->rows[rank].sent = c->has_parent;
     }
     return dtpi_rd_done(r);
 }
@@ -358,7 +375,7 @@ void core_join_expired(dtpi_core *c)
         return;
     }
     if (c->has_parent) {
-        send_rows(c);
+        send_own_rows(c);
         dtpi_buf b = core_begin(c, DTPI_F_EXPIRE, DTPI_WORLD_ID, 0, 0, -1);
         core_to_parent(c, &b);
     } else {
@@ -379,7 +396,7 @@ void core_join_tick(dtpi_core *c)
         if (c->flush_at_ns == INT64_MAX)
             c->flush_at_ns = c->now + FLUSH_AFTER_NS;
         if (c->has_parent && (c->n_joined_local >= c->o.n_local || c->now >= c->flush_at_ns)) {
-            send_rows(c);
+            send_own_rows(c);
             c->flush_at_ns = INT64_MAX;
         } else if (c->now >= c->flush_at_ns) {
             c->flush_at_ns = c->now + FLUSH_AFTER_NS;
