@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A second reader of checkpoints, written from docs/formats/ckpt.md alone: reads and checks a step.
+
+usage: read_ckpt.py STEP_DIR      prints name, dtype, shape and a sum of each tensor, or what is wrong
+Sums are compared where the package xxhash is installed; codec zstd needs the package zstandard.
+"""
+
+import base64
+import json
+import math
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+try:
+    import xxhash
+except ImportError:
+    xxhash = None
+
+WIDTH = dict(f64=8, f32=4, f16=2, bf16=2, i64=8, i32=4, i16=2, i8=1, u64=8, u32=4, u16=2, u8=1, bool=1, f8_e4m3=1, f8_e5m2=1, c64=8)
+
+
+class Bad(Exception):
+    pass
+
+
+def want(truth, text):
+    if not truth:
+        raise Bad(text)
+
+
+def xxh3(data):
+    return xxhash.xxh3_64_intdigest(data) if xxhash else None
+
+
+def same(data, expected, text):
+    want(xxhash is None or xxh3(data) == expected, f"{text}: checksum mismatch")
+
+
+def no_twins(pairs):
+    want(len(dict(pairs)) == len(pairs), "a member is there twice")
+    return dict(pairs)
+
+
+def numbers(text, code):
+    raw = base64.b64decode(text, validate=True)
+    return [v for (v,) in struct.iter_unpack("<" + code, raw)]
+
+
+def read_manifest(step_dir):
+    raw = (step_dir / "manifest.json").read_bytes()
+    tail = raw[-32:]
+    want(tail[:13] == b',"checksum":"' and tail[-3:] == b'"}\n', "manifest.json is truncated")
+    same(raw[:-32], int(tail[13:29], 16), "manifest.json")
+    m = json.loads(raw.decode("utf-8"), object_pairs_hook=no_twins)
+    want(m["format"] == "dtp-ckpt" and m["version"] == 1, "not a manifest of version 1")
+    want(step_dir.name == "step-%020d" % m["step"], "the manifest of another step")
+    return m
+
+
+def read_shard(step_dir, f):
+    """The data of a shard behind its header, and its entries."""
+    raw = (step_dir / f["name"]).read_bytes()
+    want(len(raw) == f["bytes"], f"{f['name']} has {len(raw)} bytes instead of {f['bytes']}")
+    head = raw[: f["header_bytes"]]
+    want(int.from_bytes(head[:8], "little") + 8 == f["header_bytes"], f"{f['name']}: header length")
+    want(f["header_bytes"] % 4096 == 0, f"{f['name']}: data is not aligned")
+    same(head, int(f["header_sum"], 16), f"{f['name']}: header")
+    return raw[f["header_bytes"] :], json.loads(head[8:].decode("utf-8"), object_pairs_hook=no_twins)
+
+
+def decode(codec, stored, n):
+    if len(stored) == n:
+        return stored
+    want(codec == "zstd", f"unknown codec {codec}")
+    import zstandard
+
+    return zstandard.ZstdDecompressor().decompress(stored, max_output_size=n)
+
+
+def read_box(m, t, b, shards, chunks):
+    """The plain bytes of a box; its chunks' places and sums go to `chunks`."""
+    n = math.prod(b["extent"]) * WIDTH[t["dtype"]]
+    sums = numbers(b["sums"], "Q")
+    plain = [min(m["chunk_bytes"], n - at) for at in range(0, n, m["chunk_bytes"])]
+    sizes = numbers(b["sizes"], "I") if "sizes" in b else plain
+    want(len(sums) == len(sizes) == len(plain), f"{t['name']}: sums and chunks differ in number")
+    data, header = shards[b["file"]]
+    entry = header[b.get("key", t["name"])]
+    want(entry["data_offsets"] == b["bytes"], f"{t['name']}: header and manifest differ")
+    if "sizes" not in b:
+        want(entry["dtype"].lower() == t["dtype"] and entry["shape"] == b["extent"], f"{t['name']}: dtype or extent")
+    at, out = b["bytes"][0], []
+    for size, total, known in zip(sizes, plain, sums):
+        stored = data[at : at + size]
+        same(stored, known, f"{t['name']}: chunk {len(out)}")
+        chunks.append((b["file"], at, known))
+        out.append(decode(m["codec"], stored, total))
+        at += size
+    want(at == b["bytes"][1], f"{t['name']}: sizes and bytes differ")
+    return b"".join(out)
+
+
+def read_tensor(m, t, shards, chunks):
+    """The whole tensor as an array of elements that are bytes of the dtype's width."""
+    cell = np.dtype(f"V{WIDTH[t['dtype']]}")
+    whole = np.zeros(t["shape"], cell)
+    seen = np.zeros(t["shape"], np.uint8)
+    for b in t["boxes"]:
+        part = np.frombuffer(read_box(m, t, b, shards, chunks), cell).reshape(b["extent"])
+        where = tuple(slice(o, o + e) for o, e in zip(b["offset"], b["extent"]))
+        whole[where] = part
+        seen[where] += 1
+    want((seen == 1).all(), f"{t['name']}: its boxes do not tile it")
+    return whole
+
+
+def read_step(step_dir):
+    """{name: (dtype, array of raw elements)} of a step folder; raises Bad."""
+    step_dir = Path(step_dir)
+    m = read_manifest(step_dir)
+    shards = [read_shard(step_dir, f) for f in m["files"]]
+    chunks, out = [], {}
+    for t in m["tensors"]:
+        want(t["name"] not in out, f"{t['name']} is there twice")
+        out[t["name"]] = (t["dtype"], read_tensor(m, t, shards, chunks))
+    for i, f in enumerate(m["files"]):
+        sums = [known for file, _, known in sorted(chunks) if file == i]
+        same(struct.pack(f"<{len(sums) + 1}Q", int(f["header_sum"], 16), *sums), int(f["digest"], 16), f"{f['name']}: digest")
+    return out
+
+
+if __name__ == "__main__":
+    try:
+        for name, (dtype, array) in read_step(sys.argv[1]).items():
+            print(name, dtype, list(array.shape), sum(array.tobytes()))
+    except (Bad, OSError, KeyError, ValueError) as e:
+        sys.exit(f"read_ckpt: {e}")
