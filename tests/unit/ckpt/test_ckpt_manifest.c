@@ -93,63 +93,63 @@ static void test_members_may_come_in_any_order_and_unknown_ones_pass(void **stat
     free(text);
 }
 
+static const struct {
+    const char *from, *to;
+    dtp_status want;
+} cases[] = {
+    { "\"version\":1", "\"version\":2", DTP_ERR_VERSION },
+    { "dtp-ckpt", "dtp_ckpt", DTP_ERR_FORMAT },
+    { "\"step\":3", "\"step\":3,\"step\":3", DTP_ERR_FORMAT },
+    { "\"step\":3,", "", DTP_ERR_FORMAT },
+    { "\"step\":3", "\"step\":-3", DTP_ERR_FORMAT },
+    { "\"step\":3", "\"step\":3.0", DTP_ERR_FORMAT },
+    { "\"step\":3", "\"step\":18446744073709551616", DTP_ERR_FORMAT },
+    { "\"world_size\":1", "\"world_size\":4294967296", DTP_ERR_FORMAT },
+    { "00000000000000ff", "00000000000000fg", DTP_ERR_FORMAT },
+    { "00000000000000ff", "ff", DTP_ERR_FORMAT },
+    { "\"chunk_bytes\":4096", "\"chunk_bytes\":0", DTP_ERR_FORMAT },
+    { "\"chunk_bytes\":4096", "\"chunk_bytes\":4097", DTP_ERR_FORMAT },
+    { "\"chunk_bytes\":4096", "\"chunk_bytes\":2147483648", DTP_ERR_FORMAT },
+    { "{\"a\":[1]}", "[1]", DTP_ERR_FORMAT },
+    { "{\"a\":[1]}", "{\"a\":}", DTP_ERR_FORMAT },
+    { "\"a.safetensors\"", "\"../a.safetensors\"", DTP_ERR_FORMAT },
+    { "\"a.safetensors\"", "\"/etc/passwd\"", DTP_ERR_FORMAT },
+    { "\"a.safetensors\"", "\"\"", DTP_ERR_FORMAT },
+    { "\"bytes\":4128", "\"bytes\":4127", DTP_ERR_FORMAT },
+    { "\"bytes\":4128", "\"bytes\":4129", DTP_ERR_FORMAT },
+    { "\"bytes\":4128", "\"bytes\":100", DTP_ERR_FORMAT },
+    { "\"bytes\":4128", "\"bytes\":18446744073709551615", DTP_ERR_FORMAT },
+    { "\"header_bytes\":4096", "\"header_bytes\":4128", DTP_ERR_FORMAT },
+    { "\"digest\":\"0000000000000002\"", "\"digest\":2", DTP_ERR_FORMAT },
+    { "\"name\":\"w\"", "\"name\":\"\"", DTP_ERR_FORMAT },
+    { "\"f32\"", "\"f31\"", DTP_ERR_FORMAT },
+    { "\"f32\"", "\"F32\"", DTP_ERR_FORMAT },
+    { "\"f32\"", "\"f64\"", DTP_ERR_FORMAT },
+    { "\"shape\":[2,4]", "\"shape\":[3,4]", DTP_ERR_CORRUPT },     /* a hole */
+    { "\"shape\":[2,4]", "\"shape\":[1,4]", DTP_ERR_FORMAT },      /* a box outside */
+    { "\"shape\":[2,4]", "\"shape\":[2,4,1]", DTP_ERR_FORMAT },
+    { "\"shape\":[2,4]", "\"shape\":[2,9223372036854775807]", DTP_ERR_FORMAT },
+    { "\"shape\":[2,4]", "\"shape\":[1,1,1,1,1,1,1,1,1]", DTP_ERR_FORMAT },
+    { "\"offset\":[1,0]", "\"offset\":[0,0]", DTP_ERR_CORRUPT },   /* an overlap */
+    { "\"offset\":[1,0]", "\"offset\":[1]", DTP_ERR_FORMAT },
+    { "\"offset\":[1,0]", "\"offset\":[1,1]", DTP_ERR_FORMAT },
+    { "\"extent\":[1,4]", "\"extent\":[0,4]", DTP_ERR_FORMAT },
+    { "\"extent\":[1,4]", "\"extent\":[1,3]", DTP_ERR_FORMAT },
+    { "\"bytes\":[0,16]", "\"bytes\":[16,32]", DTP_ERR_FORMAT },
+    { "\"bytes\":[0,16]", "\"bytes\":[16,0]", DTP_ERR_FORMAT },
+    { "\"bytes\":[16,32]", "\"bytes\":[17,33]", DTP_ERR_FORMAT },
+    { "\"file\":0", "\"file\":1", DTP_ERR_FORMAT },
+    { "AAAAAAAAAAA=", "", DTP_ERR_FORMAT },
+    { "AAAAAAAAAAA=", "AAAAAAAAAAB=", DTP_ERR_FORMAT },
+    { "AAAAAAAAAAA=", "AAAAAAAAAAAAAAAAAAAAAA==", DTP_ERR_FORMAT },
+    { "\"sums\":\"AAAAAAAAAAA=\"", "\"sums\":\"AAAAAAAAAAA=\",\"sizes\":\"AAAAAA==\"", DTP_ERR_FORMAT },
+    { "\"sums\":\"AAAAAAAAAAA=\"", "\"sums\":\"AAAAAAAAAAA=\",\"sizes\":\"EQAAAA==\"", DTP_ERR_FORMAT },
+    { "\"tensors\":[", "\"tensors\":[" TENSOR ",", DTP_ERR_FORMAT },
+    { "\"tensors\":[", "\"tensors\":{", DTP_ERR_FORMAT },
+};
+
 static void test_one_wrong_thing_is_refused(void **state)
 {
-    static const struct {
-        const char *from, *to;
-        dtp_status want;
-    } cases[] = {
-        { "\"version\":1", "\"version\":2", DTP_ERR_VERSION },
-        { "dtp-ckpt", "dtp_ckpt", DTP_ERR_FORMAT },
-        { "\"step\":3", "\"step\":3,\"step\":3", DTP_ERR_FORMAT },
-        { "\"step\":3,", "", DTP_ERR_FORMAT },
-        { "\"step\":3", "\"step\":-3", DTP_ERR_FORMAT },
-        { "\"step\":3", "\"step\":3.0", DTP_ERR_FORMAT },
-        { "\"step\":3", "\"step\":18446744073709551616", DTP_ERR_FORMAT },
-        { "\"world_size\":1", "\"world_size\":4294967296", DTP_ERR_FORMAT },
-        { "00000000000000ff", "00000000000000fg", DTP_ERR_FORMAT },
-        { "00000000000000ff", "ff", DTP_ERR_FORMAT },
-        { "\"chunk_bytes\":4096", "\"chunk_bytes\":0", DTP_ERR_FORMAT },
-        { "\"chunk_bytes\":4096", "\"chunk_bytes\":4097", DTP_ERR_FORMAT },
-        { "\"chunk_bytes\":4096", "\"chunk_bytes\":2147483648", DTP_ERR_FORMAT },
-        { "{\"a\":[1]}", "[1]", DTP_ERR_FORMAT },
-        { "{\"a\":[1]}", "{\"a\":}", DTP_ERR_FORMAT },
-        { "\"a.safetensors\"", "\"../a.safetensors\"", DTP_ERR_FORMAT },
-        { "\"a.safetensors\"", "\"/etc/passwd\"", DTP_ERR_FORMAT },
-        { "\"a.safetensors\"", "\"\"", DTP_ERR_FORMAT },
-        { "\"bytes\":4128", "\"bytes\":4127", DTP_ERR_FORMAT },
-        { "\"bytes\":4128", "\"bytes\":4129", DTP_ERR_FORMAT },
-        { "\"bytes\":4128", "\"bytes\":100", DTP_ERR_FORMAT },
-        { "\"bytes\":4128", "\"bytes\":18446744073709551615", DTP_ERR_FORMAT },
-        { "\"header_bytes\":4096", "\"header_bytes\":4128", DTP_ERR_FORMAT },
-        { "\"digest\":\"0000000000000002\"", "\"digest\":2", DTP_ERR_FORMAT },
-        { "\"name\":\"w\"", "\"name\":\"\"", DTP_ERR_FORMAT },
-        { "\"f32\"", "\"f31\"", DTP_ERR_FORMAT },
-        { "\"f32\"", "\"F32\"", DTP_ERR_FORMAT },
-        { "\"f32\"", "\"f64\"", DTP_ERR_FORMAT },
-        { "\"shape\":[2,4]", "\"shape\":[3,4]", DTP_ERR_CORRUPT },     /* a hole */
-        { "\"shape\":[2,4]", "\"shape\":[1,4]", DTP_ERR_FORMAT },      /* a box outside */
-        { "\"shape\":[2,4]", "\"shape\":[2,4,1]", DTP_ERR_FORMAT },
-        { "\"shape\":[2,4]", "\"shape\":[2,9223372036854775807]", DTP_ERR_FORMAT },
-        { "\"shape\":[2,4]", "\"shape\":[1,1,1,1,1,1,1,1,1]", DTP_ERR_FORMAT },
-        { "\"offset\":[1,0]", "\"offset\":[0,0]", DTP_ERR_CORRUPT },   /* an overlap */
-        { "\"offset\":[1,0]", "\"offset\":[1]", DTP_ERR_FORMAT },
-        { "\"offset\":[1,0]", "\"offset\":[1,1]", DTP_ERR_FORMAT },
-        { "\"extent\":[1,4]", "\"extent\":[0,4]", DTP_ERR_FORMAT },
-        { "\"extent\":[1,4]", "\"extent\":[1,3]", DTP_ERR_FORMAT },
-        { "\"bytes\":[0,16]", "\"bytes\":[16,32]", DTP_ERR_FORMAT },
-        { "\"bytes\":[0,16]", "\"bytes\":[16,0]", DTP_ERR_FORMAT },
-        { "\"bytes\":[16,32]", "\"bytes\":[17,33]", DTP_ERR_FORMAT },
-        { "\"file\":0", "\"file\":1", DTP_ERR_FORMAT },
-        { "AAAAAAAAAAA=", "", DTP_ERR_FORMAT },
-        { "AAAAAAAAAAA=", "AAAAAAAAAAB=", DTP_ERR_FORMAT },
-        { "AAAAAAAAAAA=", "AAAAAAAAAAAAAAAAAAAAAA==", DTP_ERR_FORMAT },
-        { "\"sums\":\"AAAAAAAAAAA=\"", "\"sums\":\"AAAAAAAAAAA=\",\"sizes\":\"AAAAAA==\"", DTP_ERR_FORMAT },
-        { "\"sums\":\"AAAAAAAAAAA=\"", "\"sums\":\"AAAAAAAAAAA=\",\"sizes\":\"EQAAAA==\"", DTP_ERR_FORMAT },
-        { "\"tensors\":[", "\"tensors\":[" TENSOR ",", DTP_ERR_FORMAT },
-        { "\"tensors\":[", "\"tensors\":{", DTP_ERR_FORMAT },
-    };
-
     (void)state;
     for (size_t i = 0; i < DTPI_ARRAY_LEN(cases); i++) {
         char *text = change(cases[i].from, cases[i].to);
