@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench.h - what a benchmark of `dtp-bench` is, and what all of them use.
+ *
+ * A benchmark is a file that defines `const bench_cmd bench_<name>`, a line in main.c's table and a source
+ * in meson.build. Results go to stdout as a table or as JSON Lines, failures as one line to stderr.
+ */
+#ifndef DTP_BENCH_H
+#define DTP_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <dtp/coll.h>
+
+typedef struct bench_cmd {
+    const char *name;
+    const char *summary;
+    const char *help;
+    int (*run)(int argc, char **argv);
+} bench_cmd;
+
+enum { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2 };
+
+extern const bench_cmd bench_allreduce;
+
+int bench_usage(const bench_cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int bench_fail(const bench_cmd *cmd, const dtp_error *err);
+
+/* ---- ranks.c ---- */
+
+/*
+ * Runs fn(group, user) in n ranks: forked here, or this very process where a launcher has started it
+ * (DTP_RANK is set). Returns the exit code: 0, or 1 with a line on stderr.
+ */
+typedef int (*bench_rank_fn)(dtp_group *group, void *user);
+int bench_run_ranks(const bench_cmd *cmd, int n, int timeout_ms, bench_rank_fn fn, void *user);
+/* A launcher has started this process as one of its ranks. */
+bool bench_is_launched(void);
+/* Processors this process may use. */
+int bench_n_cpus(void);
+
+/* ---- stats.c ---- */
+
+enum { BENCH_MAX_BATCHES = 101 };
+
+int64_t bench_now_ns(void);
+/* Sorts and gives median, minimum, maximum and the distance of the quartiles. */
+typedef struct bench_stats {
+    double median, min, max, spread;
+} bench_stats;
+bench_stats bench_summarise(double *values, int n);
+
+/* ---- values.c: inputs whose result is known ---- */
+
+enum { BENCH_TILE = 1021 };     /* a prime: a piece in the wrong place does not fit */
+
+/* Elements of a rank repeat with the tile; the result repeats with it too. */
+typedef struct bench_tile {
+    size_t elem_bytes;
+    uint8_t data[BENCH_TILE * 8];
+} bench_tile;
+
+void bench_input_tile(bench_tile *t, dtp_dtype dtype, dtp_redop redop, int rank);
+void bench_result_tile(bench_tile *t, dtp_dtype dtype, dtp_redop redop, int world_size);
+void bench_fill(const bench_tile *t, void *out, size_t count);
+/* How many elements differ. */
+size_t bench_count_wrong(const bench_tile *t, const void *data, size_t count);
+
+#endif /* DTP_BENCH_H */
