@@ -98,7 +98,8 @@ class Group(Handle):
 
     def __init__(self, ptr: Any, ctx: Context, owns_ctx: bool) -> None:
         self._pending: set[_Pending] = set()
-        super().__init__(ptr, ctx, owns_ctx, _Closer(self._pending))
+        self._closer = _Closer(self._pending)
+        super().__init__(ptr, ctx, owns_ctx, self._closer)
 
     @property
     def ctx(self) -> Context:
@@ -321,15 +322,32 @@ class Group(Handle):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Leaves the group; where the block raised, the others are told at once."""
+        """Leaves the group, unless the block raised: see _InFlight."""
         value = exc[1]
-        if isinstance(value, BaseException) and not self.closed and not _is_clean_exit(value):
-            self.abort(f"rank {self.rank}: {type(value).__name__}: {value}".replace("\0", " "))
-        self.close()
+        if value is None or self.closed or (isinstance(value, SystemExit) and not value.code):
+            self.close()
+            return
+        self._closer.failing = True
+        if isinstance(value, BaseException) and not isinstance(value, SystemExit):
+            value.__dict__["_dtp_in_flight"] = _InFlight(self, f"{type(value).__name__}: {value}")
 
 
-def _is_clean_exit(value: BaseException) -> bool:
-    return isinstance(value, SystemExit) and not value.code
+class _InFlight:
+    """Rides on the exception that left a `with` block. Where nobody catches that, the program ends,
+    and its death tells the others which rank failed and how; an abort would make them end first.
+    Where it is caught, this goes with it, and aborts the group."""
+
+    def __init__(self, group: Group, reason: str) -> None:
+        self._group = group
+        self._reason = reason.replace("\0", " ")
+
+    def __del__(self) -> None:
+        if not self._group.closed and not _exiting:
+            self._group.abort(self._reason)
+            self._group.close()
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return object, ()  # exceptions travel between processes, groups do not
 
 
 class _Closer:
@@ -337,9 +355,11 @@ class _Closer:
 
     def __init__(self, pending: set[_Pending]) -> None:
         self._pending = pending
+        self.failing = False
 
     def __call__(self, ptr: Any) -> None:
-        if _dying():
+        # At the end of a program that failed the group is not left, so that its death is news.
+        if _exiting and (self.failing or getattr(sys, "last_value", None) is not None):
             return
         for pending in list(self._pending):
             if pending.running():
@@ -365,12 +385,6 @@ def _note_exit() -> None:
 # Functions registered later run earlier; the first finalize registers what closes handles at exit.
 weakref.finalize(Group, lambda: None)
 atexit.register(_note_exit)
-
-
-def _dying() -> bool:
-    """At the end of a program that failed the group is not left: its death, which names the rank
-    and its exit code, is the news that the others shall get."""
-    return _exiting and getattr(sys, "last_value", None) is not None
 
 
 # ---- arguments ----
