@@ -1,0 +1,3 @@
+module libdtp
+
+go 1.19
