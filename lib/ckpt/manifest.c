@@ -310,7 +310,7 @@ static dtp_status check_files(dtpi_manifest *m, const char *path, dtp_error *err
         if (file->header_bytes < 8 || file->header_bytes > file->bytes || file->bytes > INT64_MAX)
             return bad(err, DTP_ERR_FORMAT, path, "", "a file's bytes are impossible");
     }
-    uint64_t *order = dtpi_alloc_array(m->a, n, sizeof(*order));
+    uint64_t *order = dtpi_alloc_array(m->a, n + 1, sizeof(*order));
     if (!order)
         return dtpi_fail_nomem(err, n * sizeof(*order));
     for (size_t i = 0; i < n; i++)
@@ -318,7 +318,7 @@ static dtp_status check_files(dtpi_manifest *m, const char *path, dtp_error *err
     if (n > 1)
         qsort_r(order, n, sizeof(*order), by_file, m);
     const dtp_status st = check_tiling(m, order, path, err);
-    dtpi_free(m->a, order, n * sizeof(*order));
+    dtpi_free(m->a, order, (n + 1) * sizeof(*order));
     return st;
 }
 

@@ -364,8 +364,8 @@ static dtp_status check_tiling(dtpi_st *st, const char *path, dtp_error *err)
 {
     uint64_t at = 0;
 
-    uint32_t *order = dtpi_alloc_array(st->a, st->n, sizeof(*order));
-    if (!order && st->n)
+    uint32_t *order = dtpi_alloc_array(st->a, st->n + 1, sizeof(*order));
+    if (!order)
         return dtpi_fail_nomem(err, st->n * sizeof(*order));
     for (size_t i = 0; i < st->n; i++)
         order[i] = (uint32_t)i;
@@ -379,7 +379,7 @@ static dtp_status check_tiling(dtpi_st *st, const char *path, dtp_error *err)
                           path, dtpi_st_name(st, e), e->begin, at, e->begin > at ? "a gap" : "an overlap");
         at = e->end;
     }
-    dtpi_free(st->a, order, st->n * sizeof(*order));
+    dtpi_free(st->a, order, (st->n + 1) * sizeof(*order));
     st->data_bytes = at;
     return s;
 }

@@ -169,3 +169,14 @@ def test_full_disk_is_named_and_leaves_the_previous_step(tmp_path: Path) -> None
         assert sorted(p.name for p in small.iterdir()) == [".lock", "step-00000000000000000001"]
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.parametrize("name", ["good", "bad-cut", "bad-flip", "bad-header", "bad-missing", "bad-manifest", "bad-manifest-cut"])
+def test_second_reader_agrees_about_the_golden_files(name: str) -> None:
+    pytest.importorskip("xxhash", reason="xxhash is not installed")
+    step = ROOT / "tests" / "data" / "ckpt" / name / "step-00000000000000000042"
+    if name == "good":
+        assert sorted(read_ckpt.read_step(step)) == ["b \u00e9", "e", "s", "w"]
+    else:
+        with pytest.raises((read_ckpt.Bad, OSError)):
+            read_ckpt.read_step(step)
