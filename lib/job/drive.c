@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "job/env.h"
@@ -31,7 +32,7 @@ static void release(dtp_job *job)
         return;
     job->released = true;
     dtpi_conn_close(&job->conn);
-    dtpi_timer_clear(job->ctx, &job->reform_timer);
+    dtpi_timer_clear(job->ctx, &job->timer);
     dtpi_job_unref(job);
 }
 
@@ -126,7 +127,7 @@ static void start_failed(dtp_job *job, const dtp_error *why)
 
 /* ---- starting an attempt ---- */
 
-static void send(dtp_job *job, const dtpi_shim_msg *msg)
+static void say(dtp_job *job, const dtpi_shim_msg *msg)
 {
     dtp_error err;
 
@@ -201,7 +202,7 @@ static dtp_status start_shim(dtp_job *job, dtp_error *err)
 static void ask_ports(dtp_job *job)
 {
     job->step = DTPI_STEP_PORTS;
-    send(job, &(dtpi_shim_msg){ .type = DTPI_SHIM_ASK_PORTS, .n = dtpi_env_n_ports(job->state.n) });
+    say(job, &(dtpi_shim_msg){ .type = DTPI_SHIM_ASK_PORTS, .n = dtpi_env_n_ports(job->state.n) });
 }
 
 static void do_start(dtp_job *job)
@@ -233,7 +234,7 @@ static void send_rank(dtp_job *job, const dtpi_env_attempt *at, uint32_t i, dtpi
     if (dtpi_env_of_rank(at, &r, env, &err) < 0)
         start_failed(job, &err);
     else
-        send(job, &(dtpi_shim_msg){ .type = DTPI_SHIM_RANK, .rank = (int32_t)i, .cpus = p->cpus,
+        say(job, &(dtpi_shim_msg){ .type = DTPI_SHIM_RANK, .rank = (int32_t)i, .cpus = p->cpus,
                                     .env = dtpi_list_texts(env) });
 }
 
@@ -299,7 +300,7 @@ static void on_ports(dtp_job *job, const dtpi_shim_msg *m)
         dtpi_buf_free(&env.buf);
     }
     if (job->step == DTPI_STEP_SENT)
-        send(job, &(dtpi_shim_msg){ .type = DTPI_SHIM_GO });
+        say(job, &(dtpi_shim_msg){ .type = DTPI_SHIM_GO });
     dtpi_free(job->a, ports, n_ports * sizeof(*ports));
 }
 
@@ -334,9 +335,10 @@ static void on_start_failed(dtp_job *job, const dtpi_shim_msg *m)
 static void on_welcome(dtp_job *job, const dtpi_shim_msg *m)
 {
     job->welcomed = true;
-    job->journal_bytes = m->bytes;
     if (job->step == DTPI_STEP_HELLO)
         ask_ports(job);
+    else
+        dtpi_job_replay(job, m->bytes, &job->refused);     /* before what comes behind it */
 }
 
 static void on_refused(dtp_job *job, const dtpi_shim_msg *m)
@@ -420,10 +422,29 @@ void dtpi_job_init_conn(dtp_job *job)
 
 /* ---- steps ---- */
 
+static void finished(dtp_job *job)
+{
+    dtpi_timer_clear(job->ctx, &job->timer);
+    dtpi_conn_close(&job->conn);
+    dtpi_place_free(job);
+    dtpi_record_unlock(&job->record);
+    job->finished = true;
+}
+
+static void on_patience_over(dtpi_timer *t)
+{
+    dtp_job *job = DTPI_CONTAINER(t, dtp_job, timer);
+
+    job->shim_lost = true;
+    dtpi_job_kick(job);
+}
+
 static void handle_lost(dtp_job *job)
 {
     job->shim_lost = false;
     dtpi_conn_close(&job->conn);
+    if (job->finishing)
+        finished(job);
     if (job->look_only || dtpi_job_ended(&job->state))
         return;
     if (job->step != DTPI_STEP_NONE) {
@@ -449,15 +470,19 @@ static void finish(dtp_job *job)
 
     if (dtpi_record_write(&job->record, &e, &err) < 0)
         DTPI_LOG(job->ctx, DTP_LOG_WARN, "job", "%s: %s", job->spec.name, err.text);
-    dtpi_conn_close(&job->conn);
-    dtpi_place_free(job);
-    dtpi_record_unlock(&job->record);
-    job->finished = true;
+    job->finishing = true;
+    /* Who waits for the job wants its cores and its name back: the shim closes when they are free. */
+    job->timer.due = on_patience_over;
+    if (!dtpi_conn_is_open(&job->conn) || job->conn.lost ||
+        shutdown(job->conn.fd, SHUT_WR) < 0 ||
+        dtpi_timer_set(job->ctx, &job->timer,
+                       dtp_ctx_now_ns(job->ctx) + PATIENCE_MS * DTPI_NS_PER_MS, NULL) < 0)
+        finished(job);
 }
 
 static void on_reform_due(dtpi_timer *t)
 {
-    dtp_job *job = DTPI_CONTAINER(t, dtp_job, reform_timer);
+    dtp_job *job = DTPI_CONTAINER(t, dtp_job, timer);
 
     dtpi_job_reform_due(&job->state);
     dtpi_job_kick(job);
@@ -467,19 +492,19 @@ static void let_reform(dtp_job *job)
 {
     const int64_t at = dtp_ctx_now_ns(job->ctx) + job->spec.reform_ms * DTPI_NS_PER_MS;
 
-    job->reform_timer.due = on_reform_due;
-    if (dtpi_timer_set(job->ctx, &job->reform_timer, at, NULL) < 0)
+    job->timer.due = on_reform_due;
+    if (dtpi_timer_set(job->ctx, &job->timer, at, NULL) < 0)
         dtpi_job_reform_due(&job->state);
 }
 
 static void end_gang(dtp_job *job, int32_t grace_ms)
 {
-    send(job, &(dtpi_shim_msg){ .type = DTPI_SHIM_END, .grace_ms = grace_ms });
+    say(job, &(dtpi_shim_msg){ .type = DTPI_SHIM_END, .grace_ms = grace_ms });
 }
 
 static void run_steps(dtp_job *job)
 {
-    while (!job->finished && !job->closed) {
+    while (!job->finishing && !job->closed) {
         const dtpi_job_action action = dtpi_job_next(&job->state);
         dtpi_job_tell(job);
         switch (action) {

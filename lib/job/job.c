@@ -157,7 +157,7 @@ dtp_status dtp_job_start(dtp_ctx *ctx, const dtp_job_spec *spec, const dtp_job_o
 
 /* ---- attach ---- */
 
-static void replay(void *user, const dtpi_journal_entry *e)
+static void apply_entry(void *user, const dtpi_journal_entry *e)
 {
     dtp_job *job = user;
 
@@ -165,9 +165,9 @@ static void replay(void *user, const dtpi_journal_entry *e)
         dtpi_job_note(job, e);
 }
 
-static dtp_status read_journal(dtp_job *job, uint64_t bytes, dtp_error *err)
+dtp_status dtpi_job_replay(dtp_job *job, uint64_t bytes, dtp_error *err)
 {
-    const dtp_status st = dtpi_record_read(&job->record, job->a, bytes, replay, job, err);
+    const dtp_status st = dtpi_record_read(&job->record, job->a, bytes, apply_entry, job, err);
 
     if (st < 0)
         return st;
@@ -176,8 +176,9 @@ static dtp_status read_journal(dtp_job *job, uint64_t bytes, dtp_error *err)
     job->told_attempt = job->state.attempt;
     job->told_cause = job->state.cause;
     dtpi_cause_text(&job->state.cause, job->cause_text, sizeof(job->cause_text));
-    if (dtpi_job_ended(&job->state))
-        job->finished = true;
+    /* An ended state without a shim is all there is; with one, the step lets go of it. */
+    if (dtpi_job_ended(&job->state) && !dtpi_conn_is_open(&job->conn))
+        job->finishing = job->finished = true;
     return DTP_OK;
 }
 
@@ -208,13 +209,13 @@ static dtp_status attach_to_shim(dtp_job *job, int fd_take, bool all_output, dtp
     if (!job->welcomed)
         return dtpi_fail(err, DTP_ERR_NOT_FOUND, "the shim of job '%s' has just ended",
                          job->spec.name);
-    return read_journal(job, job->journal_bytes, err);
+    return DTP_OK;
 }
 
 /* No shim: the journal says all there is to know; an attempt that it leaves open was lost. */
 static dtp_status attach_without_shim(dtp_job *job, dtp_error *err)
 {
-    dtp_status st = read_journal(job, UINT64_MAX, err);
+    dtp_status st = dtpi_job_replay(job, UINT64_MAX, err);
     if (st < 0 || job->finished)
         return st;
     if (job->state.in_attempt) {
@@ -236,7 +237,7 @@ static dtp_status go_attach(dtp_job *job, const void *what, const dtp_job_opts *
         return st;
     init_state(job);
     if (opts->look_only) {
-        st = read_journal(job, UINT64_MAX, err);
+        st = dtpi_job_replay(job, UINT64_MAX, err);
         job->finished = true;
         return st;
     }

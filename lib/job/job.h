@@ -57,6 +57,7 @@ struct dtp_job {
     char log_dir[PATH_MAX + 8];
     dtpi_job_state state;
     bool look_only;
+    bool finishing;             /* ended and recorded; the shim is about to let go */
     bool finished;              /* nothing is left to do */
 
     dtp_job_fn on_event;
@@ -77,11 +78,10 @@ struct dtp_job {
     bool shim_lost;
     dtpi_start_step step;
     bool welcomed;
-    uint64_t journal_bytes;
     dtp_error refused;
     dtpi_rank_state *ranks;     /* of the present attempt */
     uint32_t n_ranks;
-    dtpi_timer reform_timer;
+    dtpi_timer timer;           /* of reforming, and of the shim's last answer */
 
     dtpi_task step_task, cancel_task;
     bool step_posted;
@@ -90,6 +90,11 @@ struct dtp_job {
     bool closed, released;
     uint32_t depth;             /* callbacks we are inside of */
 };
+
+/* ---- job.c ---- */
+
+/* Brings state machine and ranks to where the first `bytes` of the journal end. Errors: IO, LIMIT. */
+dtp_status dtpi_job_replay(dtp_job *job, uint64_t bytes, dtp_error *err);
 
 /* ---- drive.c ---- */
 

@@ -131,7 +131,7 @@ static dtp_status open_signals(shim *s, signals *sig, dtp_error *err)
 
 static bool is_needed(const shim *s)
 {
-    return s->gang.phase != PHASE_NONE || (serve_has_supervisor(s) && !s->quit_asked);
+    return s->gang.phase != PHASE_NONE || (!s->released && serve_has_supervisor(s) && !s->quit_asked);
 }
 
 static dtp_status run(shim *s, signals *sig, dtp_error *err)

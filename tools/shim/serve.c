@@ -14,6 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "launch/shim.h"
+
 void serve_tell(shim *s, const dtpi_shim_msg *msg)
 {
     dtp_error err;
@@ -107,8 +109,9 @@ static void on_hello(shim *s, dtpi_conn *c, const dtpi_shim_msg *m)
         return;
     }
     if (m->role == DTPI_SHIM_SUPERVISOR) {
-        if (serve_has_supervisor(s)) {
-            refuse(c, DTP_ERR_BUSY, "another supervisor is attached");
+        if (serve_has_supervisor(s) || s->released) {
+            refuse(c, DTP_ERR_BUSY,
+                   s->released ? "it has just ended" : "another supervisor is attached");
             return;
         }
         s->supervisor = c;
@@ -118,8 +121,10 @@ static void on_hello(shim *s, dtpi_conn *c, const dtpi_shim_msg *m)
     fstat(s->journal_fd, &sb);
     reply(c, &(dtpi_shim_msg){ .type = DTPI_SHIM_WELCOME, .version = DTPI_SHIM_VERSION,
                                .pid = (uint32_t)getpid(), .bytes = (uint64_t)sb.st_size });
-    if (s->supervisor == c)
-        gang_forget_if_done(s);
+    if (s->supervisor != c)
+        return;
+    output_pump(s);
+    gang_forget_if_done(s);
 }
 
 /* From anyone: a supervisor decides itself; without one, the shim does what it would have done. */
@@ -245,18 +250,32 @@ dtp_status serve_open(shim *s, int conn_fd, dtp_error *err)
     return st;
 }
 
+/*
+ * The supervisor has closed its end and waits for us to close ours: then the cores must be free for
+ * the next job, and the name too.
+ */
+static void release_if_over(shim *s)
+{
+    if (s->gang.phase != PHASE_NONE)
+        return;
+    s->released = true;
+    dtpi_close_fd(&s->locks_fd);
+    close(DTPI_SHIM_FD_ALIVE);
+}
+
 void serve_tidy(shim *s)
 {
     for (int i = 0; i < MAX_CONNS; i++) {
         dtpi_conn *c = &s->conns[i];
         if (!dtpi_conn_is_open(c) || !c->lost)
             continue;
-        if (s->supervisor == c)
+        if (s->supervisor == c) {
             s->supervisor = NULL;
+            gang_forget_if_done(s);
+            release_if_over(s);
+        }
         dtpi_conn_close(c);
     }
-    if (!s->supervisor)
-        gang_forget_if_done(s);
 }
 
 void serve_close(shim *s)

@@ -82,6 +82,7 @@ struct shim {
     const dtp_allocator *a;
     int journal_fd;
     int locks_fd;               /* inherited by the ranks; -1: none */
+    bool released;              /* the locks are given back: it ends */
     bool quit_asked;            /* SIGTERM came: end the gang, then leave */
 
     dtpi_source listener;
