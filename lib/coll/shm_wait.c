@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum {
-    SPINS = 800,                /* looks before yielding, where processors are enough: some 10 us */
+    SPINS = 4000,               /* looks before yielding, where processors are enough: some 100 us */
     SPINS_EAGER = 400,          /* of them without a pause */
     SPINS_CROWDED = 20,
     LOOK_EVERY = 64,            /* spins between looks at the verdict */

