@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hwloc.c - the source that asks hwloc: the live machine, and recorded ones from its XML (v1 and v2).
+ * hwloc.c - the source that asks hwloc about the live machine.
  *
- * hwloc's tree is not copied but reported as facts. Its components that would start CUDA, OpenCL, X11
+ * hwloc's tree is not copied but reported as facts. Its XML is read by hwxml.c. Its components that would start CUDA, OpenCL, X11
  * and the like are left out, and it must not move the calling thread between processors.
  */
 #include <hwloc.h>
-#include <hwloc/distances.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,8 +13,6 @@
 #include "ctx/ctx.h"
 #include "topo/pciclass.h"
 #include "topo/topo.h"
-
-enum { MAX_NVLINK_ENDS = 512 };
 
 typedef struct reader {
     hwloc_topology_t hw;
@@ -98,89 +95,6 @@ static dtp_status report_processors(reader *r)
         st = report_all(r, HWLOC_OBJ_PACKAGE, DTP_TOPO_PACKAGE);
     if (st >= 0 && set_of(hwloc_topology_get_allowed_cpuset(r->hw), &allowed))
         st = r->sink->view(r->sink, DTP_CPUS_ALLOWED, &allowed, r->err);
-    return st;
-}
-
-/* ---- NVLink ---- */
-
-/* PCI address of an object of a matrix, and whether it is a GPU; false where it is not on PCI. */
-static bool nvlink_end(hwloc_obj_t o, char *text_out, size_t room, bool *is_gpu_out)
-{
-    while (o && o->type != HWLOC_OBJ_PCI_DEVICE)
-        o = o->parent;
-    if (!o)
-        return false;
-    const struct hwloc_pcidev_attr_s *pci = &o->attr->pcidev;
-    snprintf(text_out, room, "%04x:%02x:%02x.%01x", pci->domain, pci->bus, pci->dev, pci->func);
-    *is_gpu_out = pci->class_id >> 8 == 0x03;
-    return true;
-}
-
-/* Links behind a bandwidth: 25 GB/s each since Volta, 20 before, 50 since Blackwell (never mixed). */
-static uint32_t n_links_of(uint64_t mb_per_s, uint64_t per_link)
-{
-    return per_link ? (uint32_t)DTPI_MIN(mb_per_s / per_link, (uint64_t)255) : 0;
-}
-
-static uint64_t per_link_of(const struct hwloc_distances_s *d)
-{
-    bool by_25 = true;
-
-    for (unsigned i = 0; i < d->nbobjs * d->nbobjs; i++)
-        if (i % (d->nbobjs + 1) && d->values[i] % 25000)
-            by_25 = false;
-    return by_25 ? 25000 : 20000;
-}
-
-/* GPUs with links into switches reach each other over as many as the poorer of them has. */
-static uint64_t through_switches(const struct hwloc_distances_s *d, unsigned a, unsigned b)
-{
-    uint64_t from_a = 0, from_b = 0;
-    char text[32];
-    bool gpu;
-
-    for (unsigned s = 0; s < d->nbobjs; s++) {
-        if (!nvlink_end(d->objs[s], text, sizeof(text), &gpu) || gpu)
-            continue;
-        from_a += d->values[a * d->nbobjs + s];
-        from_b += d->values[b * d->nbobjs + s];
-    }
-    return DTPI_MIN(from_a, from_b);
-}
-
-static dtp_status report_matrix(reader *r, const struct hwloc_distances_s *d)
-{
-    const uint64_t per_link = per_link_of(d);
-
-    for (unsigned a = 0; a < d->nbobjs; a++)
-        for (unsigned b = a + 1; b < d->nbobjs; b++) {
-            char pci_a[32], pci_b[32];
-            bool gpu_a, gpu_b;
-            if (!nvlink_end(d->objs[a], pci_a, sizeof(pci_a), &gpu_a) ||
-                !nvlink_end(d->objs[b], pci_b, sizeof(pci_b), &gpu_b) || !gpu_a || !gpu_b)
-                continue;
-            uint64_t mb_per_s = d->values[a * d->nbobjs + b];
-            if (!mb_per_s)
-                mb_per_s = through_switches(d, a, b);
-            const uint32_t n = n_links_of(mb_per_s, per_link);
-            const dtp_status st = n ? r->sink->link(r->sink, pci_a, pci_b, n, r->err) : DTP_OK;
-            if (st < 0)
-                return st;
-        }
-    return DTP_OK;
-}
-
-static dtp_status report_nvlinks(reader *r)
-{
-    struct hwloc_distances_s *d = NULL;
-    unsigned n = 1;
-    dtp_status st = DTP_OK;
-
-    if (hwloc_distances_get_by_name(r->hw, "NVLinkBandwidth", &n, &d, 0) < 0 || n < 1 || !d)
-        return DTP_OK;
-    if (d->nbobjs <= MAX_NVLINK_ENDS)
-        st = report_matrix(r, d);
-    hwloc_distances_release(r->hw, d);
     return st;
 }
 
@@ -385,7 +299,7 @@ static dtp_status report_devices(reader *r)
         st = report_pci_devices(r);
     if (st >= 0)
         st = report_other_rdma(r);
-    return st < 0 ? st : report_nvlinks(r);
+    return st;
 }
 
 /* ---- loading ---- */
@@ -401,41 +315,11 @@ static dtp_status set_up(reader *r)
     if (hwloc_topology_set_flags(r->hw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED |
                                             HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING) < 0)
         return dtpi_fail(r->err, DTP_ERR_UNSUPPORTED, "hwloc refused its flags: %m");
-    /* A recorded machine's NVLink matrix holds switches, which are not "important" to hwloc. */
-    const enum hwloc_type_filter_e io = !r->where->devices ? HWLOC_TYPE_FILTER_KEEP_NONE
-                                        : r->where->xml    ? HWLOC_TYPE_FILTER_KEEP_ALL
-                                                           : HWLOC_TYPE_FILTER_KEEP_IMPORTANT;
-    hwloc_topology_set_io_types_filter(r->hw, io);
+    hwloc_topology_set_io_types_filter(r->hw, r->where->devices ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
+                                                                : HWLOC_TYPE_FILTER_KEEP_NONE);
     hwloc_topology_set_icache_types_filter(r->hw, HWLOC_TYPE_FILTER_KEEP_NONE);
     hwloc_topology_set_type_filter(r->hw, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE);
-    return DTP_OK;
-}
-
-/* The format's version, 1 where the root has none; 0: this is no hwloc topology. */
-static int xml_version(const char *xml)
-{
-    const char *root = strstr(xml, "<topology");
-    const char *end = root ? strchr(root, '>') : NULL;
-
-    if (!end || (root[9] != ' ' && root[9] != '>' && root[9] != '\n'))
-        return 0;
-    const char *version = strstr(root, " version=\"");
-    return version && version < end ? atoi(version + 10) : 1;
-}
-
-static dtp_status load_xml(reader *r)
-{
-    const dtpi_topo_where *w = r->where;
-    const int version = strlen(w->xml) == w->xml_bytes ? xml_version(w->xml) : 0;
-
-    if (version == 0)
-        return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s is not a hwloc topology", w->xml_path);
-    if (version > 2)
-        return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s has hwloc's XML format %d, 1 and 2 can be read",
-                         w->xml_path, version);
-    if (hwloc_topology_set_xmlbuffer(r->hw, w->xml, (int)w->xml_bytes + 1) < 0 ||
-        hwloc_topology_load(r->hw) < 0)
-        return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s is not a valid hwloc topology", w->xml_path);
+    hwloc_topology_set_type_filter(r->hw, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_NONE);
     return DTP_OK;
 }
 
@@ -454,7 +338,7 @@ static dtp_status read_topology(reader *r)
     dtp_status st = set_up(r);
 
     if (st >= 0)
-        st = r->where->xml ? load_xml(r) : load_live(r);
+        st = load_live(r);
     if (st >= 0)
         st = report_processors(r);
     if (st >= 0 && r->where->devices)

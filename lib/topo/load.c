@@ -129,6 +129,8 @@ static dtp_status ask_for_devices(dtp_ctx *ctx, dtpi_topo_build *build,
         dtp_error why = { 0 };
         if ((source->serves & (DTPI_TOPO_DEVICES | kind)) != (DTPI_TOPO_DEVICES | kind))
             continue;
+        if (source->only_with && access(source->only_with, F_OK) < 0)
+            continue;
         const dtp_status st = ask(ctx, source, build, where, &name, &why);
         if (st == DTP_ERR_NOMEM || st == DTP_ERR_LIMIT) {
             if (err)
@@ -155,6 +157,18 @@ static dtp_status view_bound(dtpi_topo_sink *sink, dtp_error *err)
     return sink->view(sink, DTP_CPUS_BOUND, &bound, err);
 }
 
+/* What does not fit together in a recorded machine is named with it. */
+static dtp_status end_build(dtpi_topo_build *build, const dtpi_topo_where *where, dtp_error *err)
+{
+    dtp_error why = { 0 };
+    const dtp_status st = dtpi_topo_build_end(build, &why);
+    const char *path = where->xml_path ? where->xml_path : where->fsroot;
+
+    if (st >= 0)
+        return st;
+    return path ? dtpi_fail(err, st, "%s: %s", path, why.text) : dtpi_fail(err, st, "%s", why.text);
+}
+
 static dtp_status discover(dtp_ctx *ctx, dtp_topo *topo, const dtpi_topo_where *where,
                            dtp_error *err)
 {
@@ -170,7 +184,7 @@ static dtp_status discover(dtp_ctx *ctx, dtp_topo *topo, const dtpi_topo_where *
     if (st >= 0 && kind == DTPI_TOPO_LIVE)
         st = view_bound(dtpi_topo_build_sink(build), err);
     topo->recorded = kind != DTPI_TOPO_LIVE;
-    return st < 0 ? st : dtpi_topo_build_end(build, err);
+    return st < 0 ? st : end_build(build, where, err);
 }
 
 static dtp_status load(dtp_ctx *ctx, const dtp_topo_opts *user, dtp_topo **topo_out, dtp_error *err)
@@ -197,7 +211,7 @@ static dtp_status load(dtp_ctx *ctx, const dtp_topo_opts *user, dtp_topo **topo_
                                     .xml_bytes = doc.bytes,
                                     .xml_path = opts.hwloc_xml,
                                     .devices = !opts.no_devices,
-                                    .log = dtpi_ctx_log(ctx) };
+                                    .ctx = ctx };
     st = discover(ctx, topo, &where, err);
     if (st < 0)
         return st;

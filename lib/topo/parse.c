@@ -84,6 +84,38 @@ bool dtpi_topo_parse_cpumask(const char *text, dtpi_cpuset *set_out)
     return true;
 }
 
+bool dtpi_topo_parse_hwloc_set(const char *text, dtpi_cpuset *set_out)
+{
+    dtpi_cpuset set = { 0 };
+    uint32_t n_words = 1;
+
+    for (const char *p = text; *p; p++)
+        n_words += *p == ',';
+    if (n_words > 4 * DTPI_CPUSET_MAX / 32)
+        return false;
+    for (const char *p = text; n_words-- > 0; p++) {
+        uint64_t word = 0;
+        const char end = n_words ? ',' : '\0';
+        if (p[0] == '0' && p[1] == 'x') {
+            p += 2;
+            if (!take_hex(&p, 8, end, &word))
+                return false;
+            p -= end != '\0';
+        } else if (*p != end || p == text) {
+            return false;
+        }
+        for (uint32_t bit = 0; bit < 32; bit++) {
+            if (!(word >> bit & 1))
+                continue;
+            if (n_words * 32 + bit >= DTPI_CPUSET_MAX)
+                return false;
+            dtpi_cpuset_set(&set, n_words * 32 + bit);
+        }
+    }
+    *set_out = set;
+    return true;
+}
+
 /* A decimal number such as "16" or "2.5", in thousandths, up to 10^9; NULL: none. */
 static const char *take_milli(const char *text, int64_t *out)
 {

@@ -16,6 +16,12 @@ bool dtpi_topo_parse_pci(const char *text, uint64_t *place_out);
 bool dtpi_topo_parse_cpumask(const char *text, dtpi_cpuset *set_out);
 
 /*
+ * A set as hwloc writes it, "0x00000001,,0xff": words of 32 bits, highest first, empty ones zero.
+ * False for anything else and for sets without an end ("0xf...f").
+ */
+bool dtpi_topo_parse_hwloc_set(const char *text, dtpi_cpuset *set_out);
+
+/*
  * Megabits per second of a PCI link: "16.0 GT/s PCIe" and a number of lanes; what is left after the
  * line code. False where either is unknown (0 lanes, "Unknown").
  */

@@ -165,7 +165,7 @@ static dtp_status rdma_read(dtpi_topo_sink *sink, const dtpi_topo_where *where, 
     DTPI_AUTO_DIR DIR *dir = dtpi_topo_fs_dir(&fs, RDMA_DIR);
     const char *name;
     while (dir && st >= 0 && (name = dtpi_topo_fs_next(dir)))
-        if (dtpi_name_ok(name, MAX_NAME))
+        if (dtpi_name_ok(name, MAX_NAME) && dtpi_topo_fs_exists(&fs, RDMA_DIR "/%s/ports", name))
             st = read_device(&fs, sink, name, err);
     return dtpi_topo_fs_finish(&fs, st, err);
 }

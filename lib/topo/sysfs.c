@@ -70,6 +70,17 @@ static dtp_status report_once(reader *r, dtpi_cpuset *done, const dtpi_cpuset *s
     return report(r, fact);
 }
 
+/* AMD's modules of two cores list each other as threads, with core numbers of their own: not SMT. */
+static void keep_own_core(reader *r, dtpi_cpuset *set, int64_t core_id)
+{
+    for (int32_t c = -1; (c = dtpi_cpuset_next(set, (uint32_t)c + 1)) >= 0;) {
+        int64_t other;
+        if (dtpi_topo_fs_number(&r->fs, &other, CPU_DIR "/cpu%d/topology/core_id", c) &&
+            other != core_id)
+            dtpi_cpuset_unset(set, (uint32_t)c);
+    }
+}
+
 static dtp_status read_core(reader *r, uint32_t cpu)
 {
     dtpi_topo_fact fact = dtpi_topo_fact_of(DTP_TOPO_CORE);
@@ -80,7 +91,8 @@ static dtp_status read_core(reader *r, uint32_t cpu)
     if (!dtpi_topo_fs_cpus(&r->fs, &set, dir, "thread_siblings_list", "thread_siblings") &&
         !dtpi_topo_fs_cpus(&r->fs, &set, dir, "core_cpus_list", "core_cpus"))
         return DTP_OK;
-    dtpi_topo_fs_number(&r->fs, &fact.obj.os_index, "%s/core_id", dir);
+    if (dtpi_topo_fs_number(&r->fs, &fact.obj.os_index, "%s/core_id", dir))
+        keep_own_core(r, &set, fact.obj.os_index);
     return report_once(r, &r->cores, &set, cpu, &fact);
 }
 

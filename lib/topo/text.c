@@ -52,6 +52,16 @@ static void put_nic(writer *w, const dtp_topo_obj *obj)
         dtpi_buf_printf(&w->out, ", GID %s", obj->gid);
 }
 
+/* A link below its best says so: "PCIe 126 of 252.1 Gb/s". */
+static void put_link(writer *w, const dtp_topo_obj *obj)
+{
+    if (obj->link_mbps != DTP_UNKNOWN && obj->link_max_mbps > obj->link_mbps)
+        dtpi_buf_printf(&w->out, ", PCIe %.4g of %.4g Gb/s", (double)obj->link_mbps / 1000,
+                        (double)obj->link_max_mbps / 1000);
+    else
+        put_rate(w, "PCIe ", obj->link_mbps);
+}
+
 static void put_device(writer *w, const dtp_topo_obj *obj)
 {
     char label[300];
@@ -68,10 +78,7 @@ static void put_device(writer *w, const dtp_topo_obj *obj)
     put_bytes(w, "", obj->mem_bytes);
     if (obj->type == DTP_TOPO_NIC)
         put_nic(w, obj);
-    put_rate(w, "PCIe ", obj->link_mbps);
-    if (obj->link_max_mbps != DTP_UNKNOWN && obj->link_mbps != DTP_UNKNOWN &&
-        obj->link_mbps < obj->link_max_mbps)
-        put_rate(w, "of ", obj->link_max_mbps);
+    put_link(w, obj);
 }
 
 static void put_object(writer *w, const dtp_topo_obj *obj)

@@ -65,11 +65,12 @@ struct dtpi_topo_sink {
 /* What is to be read; lent for the call. */
 typedef struct dtpi_topo_where {
     const char *fsroot;         /* recorded machine: folder that holds sys/ and proc/; NULL: live */
-    const char *xml;            /* recorded machine: terminated text of a hwloc XML file; NULL: none */
+    char *xml;                  /* recorded machine: terminated text of a hwloc XML file, which the
+                                   source may change; NULL: none */
     size_t xml_bytes;           /* without the terminator */
     const char *xml_path;       /* for messages */
     bool devices;
-    const dtpi_log *log;
+    dtp_ctx *ctx;               /* for sources in the library; a module leaves it alone */
 } dtpi_topo_where;
 
 typedef struct dtpi_topo_source_ops {
@@ -94,6 +95,7 @@ typedef struct dtpi_topo_source {
     const char *module;                     /* NULL: built in */
     const dtpi_topo_source_ops *ops;        /* NULL: from the module */
     uint32_t serves;
+    const char *only_with;                  /* path without which a live source is not asked; or NULL */
 } dtpi_topo_source;
 
 /* In the order in which they are asked (registry.c). */
@@ -101,8 +103,10 @@ extern const dtpi_topo_source dtpi_topo_sources[];
 extern const size_t dtpi_topo_n_sources;
 
 extern const dtpi_topo_source_ops dtpi_topo_sysfs_ops;  /* processors and memory */
+extern const dtpi_topo_source_ops dtpi_topo_hwxml_ops;  /* hwloc XML */
 extern const dtpi_topo_source_ops dtpi_topo_pci_ops;    /* PCI, NICs, NVMe */
 extern const dtpi_topo_source_ops dtpi_topo_rdma_ops;
+extern const dtpi_topo_source_ops dtpi_topo_gpu_ops;    /* NVML */
 
 /* ---- the model ---- */
 

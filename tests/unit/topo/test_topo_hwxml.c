@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "facts.h"
+#include "tree.h"
+
+#include "base/buf.h"
+
+static dtp_ctx *ctx;
+
+/* Loads `bytes` bytes as an XML file. */
+static dtp_status load_bytes(const void *data, size_t bytes, dtp_topo **topo_out)
+{
+    char path[] = "/tmp/dtp-topo-XXXXXX";
+    const dtp_topo_opts opts = { .size = sizeof(opts), .hwloc_xml = path };
+    const int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, bytes), (ssize_t)bytes);
+    close(fd);
+    const dtp_status st = dtp_topo_load(ctx, &opts, topo_out, ERR);
+    unlink(path);
+    return st;
+}
+
+static dtpi_buf good_file(void)
+{
+    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+    char path[1024], chunk[4096];
+    size_t n;
+
+    data_path(path, sizeof(path), "two-nodes.xml");
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while ((n = fread(chunk, 1, sizeof(chunk), f)) > 0)
+        assert_true(dtpi_buf_append(&b, chunk, n));
+    fclose(f);
+    return b;
+}
+
+static void test_a_recorded_machine_has_devices_and_views(void **state)
+{
+    DTPI_AUTO_BUF dtpi_buf good = good_file();
+    dtp_topo *topo = NULL;
+
+    (void)state;
+    assert_ok(load_bytes(good.data, good.len, &topo));
+    assert_int_equal(dtp_topo_count(topo, DTP_TOPO_CORE), 4);
+    assert_string_equal(dtp_topo_cpus(topo, DTP_CPUS_ALLOWED), "0-2");
+    assert_null(dtp_topo_cpus(topo, DTP_CPUS_BOUND));
+    const dtp_topo_obj gpu = nth(topo, DTP_TOPO_GPU, 0), nic = nth(topo, DTP_TOPO_NIC, 0);
+    assert_string_equal(gpu.model, "Example GPU");
+    assert_int_equal(gpu.link_mbps, 504123);
+    assert_int_equal(gpu.numa, 0);
+    assert_string_equal(nic.name, "mlx5_0");
+    assert_string_equal(nic.netdev, "ib0");
+    assert_int_equal(nic.port_state, 4);
+    assert_int_equal(nic.port_mbps, DTP_UNKNOWN);
+    assert_string_equal(nic.gid, "fe80:0000:0000:0000:0011:7500:0077:cfc8");
+    dtp_topo_close(topo);
+}
+
+static void test_other_documents_are_refused(void **state)
+{
+    static const char *const bad[] = {
+        "", "x", "<topology", "<topology>", "<topology version=\"2.0\">", "<topology/>",
+        "<topology version=\"2.0\"></topology>", "<topologyx version=\"2.0\"/>",
+        "{ \"topology\": 1 }", "<?xml version=\"1.0\"?><system version=\"1\"></system>",
+        "<topology version=\"2.0\"><object type=\"Machine\"/></topology>",
+        "<topology version=\"2.0\"><object type=\"PU\" os_index=\"4000000000\"/></topology>",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(bad); i++) {
+        dtp_topo *topo = NULL;
+        assert_status(DTP_ERR_FORMAT, load_bytes(bad[i], strlen(bad[i]), &topo));
+        assert_text("/tmp/dtp-topo-");
+    }
+}
+
+static void test_a_newer_format_is_named(void **state)
+{
+    static const char text[] = "<topology version=\"4.0\"><object/></topology>";
+    dtp_topo *topo = NULL;
+
+    (void)state;
+    assert_status(DTP_ERR_FORMAT, load_bytes(text, strlen(text), &topo));
+    assert_text("version 4.0 of hwloc's XML, 1 to 3 can be read");
+}
+
+static void test_files_cut_short_are_refused(void **state)
+{
+    DTPI_AUTO_BUF dtpi_buf good = good_file();
+
+    (void)state;
+    for (size_t cut = 0; cut < good.len - 2; cut += 97) {
+        dtp_topo *topo = NULL;
+        assert_status(DTP_ERR_FORMAT, load_bytes(good.data, cut, &topo));
+    }
+}
+
+static void test_changed_bytes_never_crash(void **state)
+{
+    DTPI_AUTO_BUF dtpi_buf good = good_file();
+    uint64_t seed = check_seed();
+
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        dtp_topo *topo = NULL;
+        const size_t at = check_random(&seed) % good.len;
+        const uint8_t was = good.data[at];
+        good.data[at] = (uint8_t)check_random(&seed);
+        const dtp_status st = load_bytes(good.data, good.len, &topo);
+        assert_true(st == DTP_OK || st == DTP_ERR_FORMAT || st == DTP_ERR_LIMIT);
+        good.data[at] = was;
+        dtp_topo_close(topo);
+    }
+}
+
+static void test_a_bad_line_is_named(void **state)
+{
+    static const char text[] = "<topology version=\"2.0\">\n<object type=\"Machine\">\n"
+                               "<object type=\"PCIDev\"/></object></topology>";
+    dtp_topo *topo = NULL;
+
+    (void)state;
+    assert_status(DTP_ERR_FORMAT, load_bytes(text, strlen(text), &topo));
+    assert_text(":3: a PCI device without an address");
+}
+
+static int set_up(void **state)
+{
+    dtp_ctx_opts opts = { .size = sizeof(opts), .module_dir = check_module_dir() };
+
+    (void)state;
+    return dtp_ctx_open(&opts, &ctx, NULL);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    dtp_ctx_close(ctx);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_recorded_machine_has_devices_and_views),
+        cmocka_unit_test(test_other_documents_are_refused),
+        cmocka_unit_test(test_a_newer_format_is_named),
+        cmocka_unit_test(test_files_cut_short_are_refused),
+        cmocka_unit_test(test_changed_bytes_never_crash),
+        cmocka_unit_test(test_a_bad_line_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
