@@ -255,6 +255,19 @@ static dtp_status run_as_op(dtpi_coll *c, const dtpi_coll_call *call, int timeou
     return st;
 }
 
+/* A group of one with nothing to stay behind; the types that it refuses are those of all groups. */
+static dtp_status run_alone(const dtpi_coll_call *call, dtp_error *err)
+{
+    dtpi_reduction unused;
+    dtp_status st = DTP_OK;
+
+    if (call->kind <= DTPI_REDUCE_SCATTER)
+        st = dtpi_reduction_init(&unused, dtpi_kernels_best(), call->dtype, call->redop, 1, err);
+    if (st >= 0)
+        dtpi_coll_alone(call);
+    return st;
+}
+
 static dtp_status call_entered(dtp_group *group, const dtpi_coll_call *call, int timeout_ms,
                                dtp_error *err)
 {
@@ -268,6 +281,8 @@ static dtp_status call_entered(dtp_group *group, const dtpi_coll_call *call, int
         st = dtpi_coll_get(group, dtpi_ctx_deadline(dtpi_group_ctx(group), ms, ms), &c, err);
     if (DTPI_UNLIKELY(st < 0))
         return st;
+    if (!c->map && !c->head)
+        return run_alone(call, err);
     if (DTPI_UNLIKELY(c->head || c->nodes || !c->map))
         return run_as_op(c, call, ms, err);
     st = dtpi_shm_run(&c->shm, call, ms, err);
