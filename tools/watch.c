@@ -141,6 +141,7 @@ int watch_run(watch *w, dtp_job *job)
     dtp_error err = { 0 };
     int seen = 0;
 
+    dtp_ctx_dispatch(w->ctx, 0, NULL);      /* an ended job tells why, once */
     while (!is_over(job, &info)) {
         fflush(stdout);
         fflush(stderr);

@@ -91,7 +91,8 @@ DTP_API dtp_status dtp_job_start(dtp_ctx *ctx, const dtp_job_spec *spec, const d
                                  dtp_job **job_out, dtp_error *err);
 
 /*
- * Takes a running (or just ended) job over again by its name, from a restarted host.
+ * Takes a running (or just ended) job over again by its name, from a restarted host. The first dispatch
+ * tells its state.
  * Errors: NOT_FOUND, BUSY (another supervisor is attached), IO, VERSION, NOMEM. Caller closes.
  * Threads: ctx. Since 0.1.
  */

@@ -540,6 +540,7 @@ static void step(dtpi_task *t)
         job->depth++;
         if (job->shim_lost)
             handle_lost(job);
+        dtpi_job_tell(job);     /* after an attach: where it stands, an ended job too */
         run_steps(job);
         job->depth--;
     }

@@ -172,9 +172,6 @@ dtp_status dtpi_job_replay(dtp_job *job, uint64_t bytes, dtp_error *err)
     if (st < 0)
         return st;
     dtpi_job_ask_again(&job->state);
-    job->told_state = job->state.state;
-    job->told_attempt = job->state.attempt;
-    job->told_cause = job->state.cause;
     dtpi_cause_text(&job->state.cause, job->cause_text, sizeof(job->cause_text));
     /* An ended state without a shim is all there is; with one, the step lets go of it. */
     if (dtpi_job_ended(&job->state) && !dtpi_conn_is_open(&job->conn))
