@@ -32,6 +32,7 @@ struct dtp_group {
 
 static pthread_mutex_t wire_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct message *wires[MAX_RANKS][MAX_RANKS];    /* from, to: what waits for its counterpart */
+static struct message *ended[MAX_RANKS];               /* by owner: what its thread is to hear of */
 
 int32_t dtp_group_rank(const dtp_group *g)
 {
@@ -116,9 +117,10 @@ static dtp_status meet(int32_t from, int32_t to, bool is_send, uint32_t tag, voi
             memcpy(dst, src, bytes);
         *p = m->next;
         x->status = m->x->status = st;
-        __atomic_store_n(&m->x->done, true, __ATOMIC_RELEASE);
         x->done = true;
-        free(m);
+        const int32_t owner = is_send ? to : from;
+        m->next = ended[owner];
+        ended[owner] = m;
     } else {
         m = calloc(1, sizeof(*m));
         *m = (struct message){ .is_sent = is_send, .tag = tag, .data = data, .bytes = bytes, .x = x };
@@ -144,13 +146,21 @@ dtp_status dtpi_group_recv(dtp_group *g, int32_t from, uint32_t tag, void *data,
     return meet(from, g->rank, false, tag, data, bytes, x);
 }
 
-/* Transfers end under the mutex of whoever came second: passing through it makes that visible. */
+/* A transfer ends on the thread of its owner, as with a worker. */
 bool dtpi_group_data_progress(dtp_group *g)
 {
-    (void)g;
     pthread_mutex_lock(&wire_mutex);
+    struct message *m = ended[g->rank];
+    ended[g->rank] = NULL;
     pthread_mutex_unlock(&wire_mutex);
-    return false;
+    const bool any = m != NULL;
+    while (m) {
+        struct message *next = m->next;
+        m->x->done = true;
+        free(m);
+        m = next;
+    }
+    return any;
 }
 
 /* ---- ranks as threads ---- */
