@@ -111,7 +111,8 @@ static dtp_status run_child(setup *s, dtpi_child *child, dtp_error *err)
     if (child->pid < 0)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot start a process: %m");
     if (s->error) {
-        waitpid(child->pid, NULL, 0);
+        while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
+            continue;
         dtpi_close_fd(&child->pidfd);
         return describe(s, err);
     }
