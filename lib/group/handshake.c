@@ -98,6 +98,8 @@ dtp_status dtpi_hs_answer(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_b
         return dtpi_fail(err, DTP_ERR_PROTO, "what answers there is no agent of libdtp");
     const uint16_t version = dtpi_rd_u16(&r);
     const uint8_t type = dtpi_rd_u8(&r);
+    if (r.failed)
+        return dtpi_fail(err, DTP_ERR_PROTO, "malformed challenge from the agent");
     if (type == HS_REFUSE)
         return read_refusal(&r, err);
     if (version != DTPI_WIRE_VERSION)
@@ -205,6 +207,8 @@ dtp_status dtpi_hs_serve(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_bu
     if (dtpi_rd_u32(&r) != HS_MAGIC)
         return dtpi_fail(err, DTP_ERR_PROTO, "a stranger");
     const uint16_t version = dtpi_rd_u16(&r);
+    if (r.failed)
+        return dtpi_fail(err, DTP_ERR_PROTO, "a stranger");
     if (version != DTPI_WIRE_VERSION)
         return dtpi_fail(err, DTP_ERR_VERSION, "a peer speaks wire version %u, this agent %d (%s)",
                          version, DTPI_WIRE_VERSION, DTPI_VERSION);

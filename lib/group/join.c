@@ -313,25 +313,43 @@ static void make_table(dtpi_core *c)
         pass_table(c, m);
 }
 
-static bool read_nodes(dtpi_core *c, dtpi_rd *r, uint32_t n)
+/* Everything in range, nothing left over; the cursor is a copy. */
+static bool table_fits(const dtpi_core *c, dtpi_rd r, uint32_t n_nodes)
 {
-    dtpi_node *nodes = dtpi_alloc_array(&c->a, n, sizeof(*nodes));
+    char host[DTPI_HOST_MAX + 1];
 
-    if (!nodes) {
-        core_nomem(c);
-        return true;
-    }
-    dtpi_free(&c->a, c->nodes, c->cap_nodes * sizeof(*c->nodes));
-    c->nodes = nodes;
-    c->n_nodes = c->cap_nodes = n;
-    for (uint32_t i = 0; i < n; i++) {
-        nodes[i].id = dtpi_rd_u64(r);
-        nodes[i].host_rank = (int32_t)dtpi_rd_u32(r);
-        dtpi_rd_text(r, nodes[i].host, sizeof(nodes[i].host));
-        if (nodes[i].host_rank < -1 || nodes[i].host_rank >= (int32_t)c->o.world_size)
+    for (uint32_t i = 0; i < n_nodes && !r.failed; i++) {
+        dtpi_rd_u64(&r);
+        const int32_t host_rank = (int32_t)dtpi_rd_u32(&r);
+        dtpi_rd_text(&r, host, sizeof(host));
+        if (host_rank < -1 || host_rank >= (int32_t)c->o.world_size)
             return false;
     }
-    return !r->failed;
+    for (uint32_t i = 0; i < c->o.world_size && !r.failed; i++) {
+        if (dtpi_rd_u32(&r) >= n_nodes)
+            return false;
+        dtpi_rd_u64(&r);
+    }
+    return dtpi_rd_done(&r);
+}
+
+static void apply_table(dtpi_core *c, dtpi_rd r, dtpi_node *nodes_take, uint32_t n_nodes)
+{
+    dtpi_free(&c->a, c->nodes, c->cap_nodes * sizeof(*c->nodes));
+    c->nodes = nodes_take;
+    c->n_nodes = c->cap_nodes = n_nodes;
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        c->nodes[i].id = dtpi_rd_u64(&r);
+        c->nodes[i].host_rank = (int32_t)dtpi_rd_u32(&r);
+        dtpi_rd_text(&r, c->nodes[i].host, sizeof(c->nodes[i].host));
+    }
+    for (uint32_t i = 0; i < c->o.world_size; i++) {
+        c->rows[i].node = dtpi_rd_u32(&r);
+        c->rows[i].local_rank = dtpi_rd_u32(&r);
+        c->rows[i].pid = (int32_t)dtpi_rd_u32(&r);
+        c->rows[i].known = true;
+    }
+    c->n_known = c->o.world_size;
 }
 
 bool core_on_table(dtpi_core *c, const dtpi_frame *f, const uint8_t *data, size_t bytes)
@@ -342,22 +360,14 @@ bool core_on_table(dtpi_core *c, const dtpi_frame *f, const uint8_t *data, size_
 
     if (c->has_table || c->has_verdict)
         return true;
-    if (world != c->o.world_size || n_nodes == 0 || n_nodes > world || !read_nodes(c, &r, n_nodes))
+    if (world != c->o.world_size || n_nodes == 0 || n_nodes > world || !table_fits(c, r, n_nodes))
         return false;
-    if (c->has_verdict)
+    dtpi_node *nodes = dtpi_alloc_array(&c->a, n_nodes, sizeof(*nodes));
+    if (!nodes) {
+        core_nomem(c);
         return true;
-    for (uint32_t i = 0; i < world; i++) {
-        dtpi_row *row = &c->rows[i];
-        row->node = dtpi_rd_u32(&r);
-        row->local_rank = dtpi_rd_u32(&r);
-        row->pid = (int32_t)dtpi_rd_u32(&r);
-        row->known = true;
-        if (row->node >= n_nodes)
-            return false;
     }
-    c->n_known = world;
-    if (!dtpi_rd_done(&r))
-        return false;
+    apply_table(c, r, nodes, n_nodes);
     DTPI_AUTO(msg) dtpi_msg *m = core_copy(c, data, bytes);
     if (m)
         pass_table(c, m);

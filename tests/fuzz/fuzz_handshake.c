@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_handshake.c - bytes of a stranger at an agent's door, and of one who plays an agent to a rank. */
+#include "fuzz.h"
+
+#include "group/handshake.h"
+
+static const uint8_t secret[DTP_SECRET_BYTES] = "the secret no fuzzer guesses";
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+    dtp_error err;
+    dtpi_hs hs;
+
+    if (bytes == 0 || bytes > DTPI_HS_MAX_FRAME)
+        return 0;
+    dtpi_hs_init(&hs, data[0] & 1 ? DTPI_HS_RANK : DTPI_HS_AGENT, "default", 0, 0,
+                 data[0] & 2 ? NULL : secret);
+    data++;
+    bytes--;
+    /* As a server: a hello may be well-formed, but nothing proves the secret. */
+    if (dtpi_hs_serve(&hs, data, bytes, &b, &err) == DTP_PENDING) {
+        const size_t half = bytes / 2;
+        FUZZ_CHECK(dtpi_hs_serve(&hs, data + half, bytes - half, &b, &err) < 0);
+        FUZZ_CHECK(dtpi_hs_serve(&hs, data, bytes, &b, &err) < 0);
+    }
+    /* As a client. */
+    dtpi_hs_init(&hs, DTPI_HS_RANK, "default", 0, 0, secret);
+    dtpi_hs_hello(&hs, &b);
+    FUZZ_CHECK(dtpi_hs_answer(&hs, data, bytes, &b, &err) < 0);
+    FUZZ_CHECK(memchr(err.text, 0, sizeof(err.text)));
+    dtpi_buf_free(&b);
+    return 0;
+}
