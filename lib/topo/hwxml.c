@@ -447,7 +447,7 @@ static dtp_status read_document(reader *r)
 
 static dtp_status hwxml_read(dtpi_topo_sink *sink, const dtpi_topo_where *where, dtp_error *err)
 {
-    reader *r = calloc(1, sizeof(*r));
+    reader *r = dtpi_alloc(where->a, sizeof(*r));
 
     if (!r)
         return dtpi_fail_nomem(err, sizeof(*r));
@@ -455,11 +455,12 @@ static dtp_status hwxml_read(dtpi_topo_sink *sink, const dtpi_topo_where *where,
     r->where = where;
     r->err = err;
     r->mem_bytes = DTP_UNKNOWN;
+    r->nvlink.a = where->a;
     r->has_l3 = strstr(where->xml, "\"L3Cache\"") || strstr(where->xml, "type=\"Cache\"");
     dtpi_xml_start(&r->xml, where->xml, where->xml_bytes);
     const dtp_status st = read_document(r);
     dtpi_nvlink_free(&r->nvlink);
-    free(r);
+    dtpi_free(where->a, r, sizeof(*r));
     return st;
 }
 

@@ -206,7 +206,8 @@ static dtp_status load(dtp_ctx *ctx, const dtp_topo_opts *user, dtp_topo **topo_
     topo = dtpi_topo_new(dtpi_ctx_alloc(ctx));
     if (!topo)
         return dtpi_fail_nomem(err, sizeof(*topo));
-    const dtpi_topo_where where = { .fsroot = opts.fsroot,
+    const dtpi_topo_where where = { .a = dtpi_ctx_alloc(ctx),
+                                    .fsroot = opts.fsroot,
                                     .xml = doc.text,
                                     .xml_bytes = doc.bytes,
                                     .xml_path = opts.hwloc_xml,

@@ -18,9 +18,14 @@ void dtpi_nvlink_end(dtpi_nvlink_reader *n, int64_t gp_index, const char *pci, b
         return;
     if (n->n_devices == n->cap_devices) {
         const uint32_t cap = n->cap_devices ? n->cap_devices * 2 : 64;
-        dtpi_nvlink_device *devices = realloc(n->devices, cap * sizeof(*devices));
-        if (!devices)
+        dtpi_nvlink_device *devices = dtpi_alloc_array(n->a, cap, sizeof(*devices));
+        if (!devices) {
+            n->failed = true;
             return;
+        }
+        if (n->n_devices)
+            memcpy(devices, n->devices, n->n_devices * sizeof(*devices));
+        dtpi_free(n->a, n->devices, n->cap_devices * sizeof(*devices));
         n->devices = devices;
         n->cap_devices = cap;
     }
@@ -30,18 +35,24 @@ void dtpi_nvlink_end(dtpi_nvlink_reader *n, int64_t gp_index, const char *pci, b
     snprintf(d->pci, sizeof(d->pci), "%s", pci);
 }
 
+static void free_values(dtpi_nvlink_reader *n)
+{
+    dtpi_free(n->a, n->values, (size_t)n->n_ends * n->n_ends * sizeof(*n->values));
+    n->values = NULL;
+}
+
 void dtpi_nvlink_begin(dtpi_nvlink_reader *n, const char *name, const char *n_ends)
 {
     int64_t count = 0;
 
-    free(n->values);
-    n->values = NULL;
+    free_values(n);
     n->n_values = n->n_indexes = 0;
     if (!name || strcmp(name, "NVLinkBandwidth") != 0 || !n_ends ||
         !dtpi_parse_i64(n_ends, 2, DTPI_NVLINK_MAX_ENDS, &count))
         return;
     n->n_ends = (uint32_t)count;
-    n->values = calloc((size_t)count * (size_t)count, sizeof(*n->values));
+    n->values = dtpi_alloc_array(n->a, (size_t)count * (size_t)count, sizeof(*n->values));
+    n->failed |= !n->values;
 }
 
 static const dtpi_nvlink_device *find(const dtpi_nvlink_reader *n, int64_t gp_index)
@@ -104,6 +115,8 @@ static uint64_t through_switches(const dtpi_nvlink_reader *n, uint32_t a, uint32
 
 dtp_status dtpi_nvlink_report(dtpi_nvlink_reader *n, dtpi_topo_sink *sink, dtp_error *err)
 {
+    if (n->failed)
+        return dtpi_fail_nomem(err, 0);
     if (!n->values || n->n_indexes < n->n_ends || n->n_values < n->n_ends * n->n_ends)
         return DTP_OK;
     const uint64_t per_link = per_link_of(n);
@@ -125,6 +138,6 @@ dtp_status dtpi_nvlink_report(dtpi_nvlink_reader *n, dtpi_topo_sink *sink, dtp_e
 
 void dtpi_nvlink_free(dtpi_nvlink_reader *n)
 {
-    free(n->devices);
-    free(n->values);
+    dtpi_free(n->a, n->devices, n->cap_devices * sizeof(*n->devices));
+    free_values(n);
 }

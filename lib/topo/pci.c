@@ -252,14 +252,14 @@ static dtp_status pci_read(dtpi_topo_sink *sink, const dtpi_topo_where *where, d
         return st;
     DTPI_AUTO_DIR DIR *dir = dtpi_topo_fs_dir(&r.fs, PCI_DIR);
     if (dir) {
-        r.devs = calloc(MAX_DEVICES, sizeof(*r.devs));
+        r.devs = dtpi_alloc_array(where->a, MAX_DEVICES, sizeof(*r.devs));
         if (!r.devs)
             st = dtpi_fail_nomem(err, MAX_DEVICES * sizeof(*r.devs));
         else
             find_devices(&r, dir);
         for (uint32_t i = 0; i < r.n && st >= 0; i++)
             st = read_device(&r, &r.devs[i]);
-        free(r.devs);
+        dtpi_free(where->a, r.devs, MAX_DEVICES * sizeof(*r.devs));
     }
     return dtpi_topo_fs_finish(&r.fs, st, err);
 }

@@ -64,6 +64,7 @@ struct dtpi_topo_sink {
 
 /* What is to be read; lent for the call. */
 typedef struct dtpi_topo_where {
+    const dtp_allocator *a;
     const char *fsroot;         /* recorded machine: folder that holds sys/ and proc/; NULL: live */
     char *xml;                  /* recorded machine: terminated text of a hwloc XML file, which the
                                    source may change; NULL: none */

@@ -38,7 +38,7 @@ static void try_render(const dtp_topo *topo)
 
 static void try_xml(char *text, size_t bytes)
 {
-    const dtpi_topo_where where = { .xml = text, .xml_bytes = bytes, .xml_path = "fuzz",
+    const dtpi_topo_where where = { .a = &dtpi_malloc_allocator, .xml = text, .xml_bytes = bytes, .xml_path = "fuzz",
                                     .devices = true };
     dtp_error err = { 0 };
     dtp_topo *topo = dtpi_topo_new(&dtpi_malloc_allocator);
