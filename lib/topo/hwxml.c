@@ -416,6 +416,8 @@ static dtp_status end_document(reader *r)
 {
     dtpi_topo_fact fact = dtpi_topo_fact_of(DTP_TOPO_NUMA);
 
+    if (r->nvlink.failed)
+        return dtpi_fail_nomem(r->err, 0);
     if (r->has_numa)
         return DTP_OK;
     fact.obj.os_index = 0;

@@ -115,8 +115,6 @@ static uint64_t through_switches(const dtpi_nvlink_reader *n, uint32_t a, uint32
 
 dtp_status dtpi_nvlink_report(dtpi_nvlink_reader *n, dtpi_topo_sink *sink, dtp_error *err)
 {
-    if (n->failed)
-        return dtpi_fail_nomem(err, 0);
     if (!n->values || n->n_indexes < n->n_ends || n->n_values < n->n_ends * n->n_ends)
         return DTP_OK;
     const uint64_t per_link = per_link_of(n);

@@ -15,7 +15,7 @@ typedef struct dtpi_nvlink_device {
 
 typedef struct dtpi_nvlink_reader {
     const dtp_allocator *a;
-    bool failed;                /* out of memory; dtpi_nvlink_report() says so */
+    bool failed;                /* out of memory: for the caller to tell */
     dtpi_nvlink_device *devices;
     uint32_t n_devices, cap_devices;
     uint64_t *values;           /* n_ends squared, megabytes per second; NULL: another matrix */
@@ -28,7 +28,7 @@ void dtpi_nvlink_end(dtpi_nvlink_reader *n, int64_t gp_index, const char *pci, b
 void dtpi_nvlink_begin(dtpi_nvlink_reader *n, const char *name, const char *n_ends);
 void dtpi_nvlink_indexes(dtpi_nvlink_reader *n, const char *text);
 void dtpi_nvlink_values(dtpi_nvlink_reader *n, const char *text);
-/* Reports what a complete matrix says; an incomplete one says nothing. Errors: NOMEM, the sink's. */
+/* Reports what a complete matrix says; an incomplete one says nothing. Errors: the sink's. */
 dtp_status dtpi_nvlink_report(dtpi_nvlink_reader *n, dtpi_topo_sink *sink, dtp_error *err);
 void dtpi_nvlink_free(dtpi_nvlink_reader *n);
 

@@ -3,6 +3,9 @@
 #include "tree.h"
 
 #include "base/buf.h"
+#include "failalloc.h"
+
+#include <dtp/placement.h>
 
 static dtp_ctx *ctx;
 
@@ -126,6 +129,29 @@ static void test_a_bad_line_is_named(void **state)
     assert_text(":3: a PCI device without an address");
 }
 
+static void test_every_lack_of_memory_is_told(void **state)
+{
+    char path[1024];
+    const dtp_topo_opts opts = { .size = sizeof(opts), .hwloc_xml = path };
+    const dtp_placement_req req = { .size = sizeof(req), .n_ranks = 1, .gpus_per_rank = 1 };
+
+    (void)state;
+    data_path(path, sizeof(path), "two-nodes.xml");
+    FOR_EACH_FAILURE(f) {
+        dtp_ctx_opts o = { .size = sizeof(o), .allocator = failalloc_of(&f) };
+        dtp_ctx *own = NULL;
+        dtp_topo *topo = NULL;
+        dtp_placement *p = NULL;
+        if (!failalloc_ok(&f, dtp_ctx_open(&o, &own, ERR)))
+            continue;
+        if (failalloc_ok(&f, dtp_topo_load(own, &opts, &topo, ERR)) &&
+            failalloc_ok(&f, dtp_placement_solve(topo, &req, &p, ERR)))
+            dtp_placement_free(p);
+        dtp_topo_close(topo);
+        dtp_ctx_close(own);
+    }
+}
+
 static int set_up(void **state)
 {
     dtp_ctx_opts opts = { .size = sizeof(opts), .module_dir = check_module_dir() };
@@ -150,6 +176,7 @@ int main(void)
         cmocka_unit_test(test_files_cut_short_are_refused),
         cmocka_unit_test(test_changed_bytes_never_crash),
         cmocka_unit_test(test_a_bad_line_is_named),
+        cmocka_unit_test(test_every_lack_of_memory_is_told),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
