@@ -3,7 +3,8 @@
  * ckpt_kill.c - saves by 4 ranks, killed with SIGKILL at random moments: the previous checkpoint or the
  * new one is there afterwards, complete, bit for bit; one that was acknowledged is the new one.
  *
- * 20 times at 64 MiB; with DTP_TEST_LONG 200 times at 1 GiB. The seed is printed (DTP_TEST_SEED).
+ * 20 times at 64 MiB; with DTP_TEST_LONG 200 times at 1 GiB. Where only one rank dies, no other one waits
+ * for it: each is told. The seed is printed (DTP_TEST_SEED).
  */
 #include "check.h"
 
@@ -107,9 +108,10 @@ static void run_rank(int rank, const char *job, uint64_t step, int ready)
     if (write(ready, "", 1) != 1)
         _exit(3);
     if (dtp_ckpt_save(ctx, group, dir, step, t, 3, &save, &err) < 0) {
-        if (err.status != DTP_ERR_PEER)
-            fprintf(stderr, "rank %d: %s\n", rank, err.text);
-        _exit(2);
+        if (err.status == DTP_ERR_PEER)
+            _exit(2);
+        fprintf(stderr, "rank %d: %s\n", rank, err.text);
+        _exit(4);
     }
     dtp_group_close(group);
     dtp_ctx_close(ctx);
@@ -193,6 +195,22 @@ static void check_step(dtp_ctx *ctx, uint64_t step)
         free(data[k]);
 }
 
+/* What a round left: the previous or the new step, the new one if it was acknowledged. */
+static uint64_t check_left(dtp_ctx *ctx, const gang *g, uint64_t step)
+{
+    uint64_t found = 0;
+
+    assert_ok(dtp_ckpt_latest(ctx, dir, &found, ERR));
+    assert_true(found == step || found == step + 1);
+    for (int i = 0; i < RANKS; i++) {
+        assert_true(g->status[i] == 0 || WIFSIGNALED(g->status[i]) || WEXITSTATUS(g->status[i]) == 2);
+        if (g->status[i] == 0)
+            assert_int_equal(found, step + 1);
+    }
+    check_step(ctx, found);
+    return found;
+}
+
 static void test_killed_saves_leave_the_previous_or_the_new_step(void **state)
 {
     const int rounds = check_is_long() ? 200 : 20;
@@ -212,28 +230,48 @@ static void test_killed_saves_leave_the_previous_or_the_new_step(void **state)
     longest_ns = (now_ns() - g.begun_ns) * 11 / 10;
     check_step(ctx, step);
     for (int round = 0; round < rounds; round++) {
-        uint64_t found = 0;
         bool acked = false;
         start(&g, step + 1);
         kill_all(&g, &seed, longest_ns);
         finish(&g);
-        for (int i = 0; i < RANKS; i++) {
+        for (int i = 0; i < RANKS; i++)
             acked |= g.status[i] == 0;
-            assert_true(g.status[i] == 0 || WIFSIGNALED(g.status[i]) || WEXITSTATUS(g.status[i]) == 2);
-        }
-        assert_ok(dtp_ckpt_latest(ctx, dir, &found, ERR));
-        assert_true(found == step || found == step + 1);
-        if (acked)
-            assert_int_equal(found, step + 1);
+        const uint64_t found = check_left(ctx, &g, step);
         /* About half of the kills shall come late, however busy the machine is. */
         longest_ns = found == step + 1 ? longest_ns / 10 * 8 : longest_ns / 10 * 13;
         n_new += found == step + 1;
         n_acked += acked;
         step = found;
-        check_step(ctx, step);
     }
     print_message("%d kills: %d new (%d acknowledged), %d previous\n", rounds, n_new, n_acked,
                   rounds - n_new);
+    dtp_ctx_close(ctx);
+}
+
+static void test_death_of_one_rank_is_told_to_the_others(void **state)
+{
+    uint64_t seed = check_seed(), step = 0;
+    dtp_ctx *ctx = NULL;
+    int n_told = 0;
+    gang g;
+
+    (void)state;
+    rows = 16 * (int64_t)(1 << 20) / (COLUMNS * 4);
+    assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
+    assert_ok(dtp_ckpt_latest(ctx, dir, &step, ERR));
+    step += 100;                /* another size from here on */
+    start(&g, step);
+    finish(&g);
+    for (int round = 0; round < 8; round++) {
+        start(&g, step + 1);
+        sleep_ns((int64_t)(check_random(&seed) % 15000000));
+        kill(g.pids[round % RANKS], SIGKILL);
+        finish(&g);
+        for (int i = 0; i < RANKS; i++)
+            n_told += WIFEXITED(g.status[i]) && WEXITSTATUS(g.status[i]) == 2;
+        step = check_left(ctx, &g, step);
+    }
+    print_message("8 deaths: %d ranks were told\n", n_told);
     dtp_ctx_close(ctx);
 }
 
@@ -274,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_saves_leave_the_previous_or_the_new_step),
+        cmocka_unit_test(test_death_of_one_rank_is_told_to_the_others),
     };
 
     return cmocka_run_group_tests(tests, make_dir, drop_dir);
