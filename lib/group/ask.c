@@ -158,8 +158,8 @@ static dtp_status set_alone(dtp_group *g, const char *key, const void *value, si
         return dtpi_fail_nomem(err, sizeof(*p));
     p->bytes = bytes;
     p->key = dtpi_text_dup(a, key);
-    p->value = dtpi_alloc(a, bytes);
-    if (!p->key || !p->value) {
+    p->value = bytes ? dtpi_alloc(a, bytes) : NULL;
+    if (!p->key || (bytes && !p->value)) {
         pair_free(a, p);
         return dtpi_fail_nomem(err, bytes);
     }

@@ -72,8 +72,8 @@ static dtp_status store(dtpi_core *c, struct core_group *g, const char *key, con
 
     if (g->pair_bytes - old + bytes > KV_MAX_BYTES)
         return DTP_ERR_LIMIT;
-    uint8_t *copy = dtpi_alloc(&c->a, bytes);
-    if (!copy)
+    uint8_t *copy = bytes ? dtpi_alloc(&c->a, bytes) : NULL;
+    if (bytes && !copy)
         return DTP_ERR_NOMEM;
     if (bytes)
         memcpy(copy, value, bytes);

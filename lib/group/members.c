@@ -104,8 +104,10 @@ bool core_group_add(dtpi_core *c, uint64_t id, int32_t *members_take, uint32_t n
     g->n = n;
     g->n_of_local = c->n_locals;
     g->n_of_child = c->n_children;
-    g->source_of_local = dtpi_alloc_array(&c->a, c->n_locals, sizeof(uint32_t));
-    g->source_of_child = dtpi_alloc_array(&c->a, c->n_children, sizeof(uint32_t));
+    if (c->n_locals)
+        g->source_of_local = dtpi_alloc_array(&c->a, c->n_locals, sizeof(uint32_t));
+    if (c->n_children)
+        g->source_of_child = dtpi_alloc_array(&c->a, c->n_children, sizeof(uint32_t));
     g->sources = dtpi_alloc_array(&c->a, max_sources, sizeof(*g->sources));
     g->cap_sources = max_sources;
     if (!g->sources || (c->n_locals && !g->source_of_local) ||

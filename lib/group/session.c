@@ -119,8 +119,8 @@ void session_fail(struct session *s, const dtpi_verdict *v)
     const bool is_first = !atomic_load(&s->has_verdict);
     if (is_first) {
         s->verdict = *v;
-        s->verdict.failed = dtpi_alloc_array(a, v->n_failed, sizeof(int32_t));
-        if (s->verdict.failed && v->n_failed)
+        s->verdict.failed = v->n_failed ? dtpi_alloc_array(a, v->n_failed, sizeof(int32_t)) : NULL;
+        if (s->verdict.failed)
             memcpy(s->verdict.failed, v->failed, v->n_failed * sizeof(int32_t));
         if (!s->verdict.failed)
             s->verdict.n_failed = 0;

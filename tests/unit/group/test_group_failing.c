@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every allocation of a rank and of the agent it hosts fails once: no crash, no leak, nobody waits. */
+#include "failalloc.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include "ctx/ctx.h"
+#include "group/group.h"
+
+enum { PEER_TIMEOUT_MS = 100, STRIDE = 12 };
+
+struct run {
+    char job[64];
+    const dtp_allocator *a;     /* NULL: malloc */
+    dtp_status st[4];
+};
+
+/* Joins, calls and leaves as far as it gets. */
+static void use_group(struct run *r, int rank)
+{
+    const dtp_ctx_opts co = { .size = sizeof(co), .allocator = r->a };
+    const dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = 2, .job = r->job,
+                               .insecure = 1, .timeout_ms = PEER_TIMEOUT_MS };
+    dtp_error err;
+    dtp_group *g = NULL, *sub = NULL;
+    dtp_ctx *ctx = NULL;
+    void *data = NULL;
+
+    r->st[0] = dtp_ctx_open(&co, &ctx, &err);
+    if (r->st[0] < 0)
+        return;
+    r->st[1] = dtp_group_join(ctx, &o, &g, &err);
+    if (r->st[1] >= 0) {
+        r->st[2] = dtp_group_allgather(g, "abc", (size_t)rank * 3, &data, NULL, NULL, 0, &err);
+        dtp_group_free(data);
+        data = NULL;
+        if (dtp_group_set(g, rank ? "b" : "a", "", (size_t)rank, 0, &err) >= 0)
+            dtp_group_lookup(g, "b", &data, NULL, 0, &err);
+        dtp_group_free(data);
+        r->st[3] = dtp_group_split(g, 0, 0, 0, &sub, &err);
+        if (r->st[3] >= 0)
+            dtp_group_barrier(sub, 0, &err);
+        dtp_group_close(sub);
+        dtp_group_close(g);
+    }
+    dtp_ctx_close(ctx);
+}
+
+static void *peer(void *user)
+{
+    use_group(user, 1);
+    return NULL;
+}
+
+static void test_every_allocation_may_fail_on_the_agents_host(void **state)
+{
+    unsigned long n_runs = 0;
+
+    (void)state;
+    FOR_EACH_FAILURE(f) {
+        struct run own = { .a = failalloc_of(&f) }, other = { .a = NULL };
+        struct timespec t0, t1;
+        pthread_t thread;
+        snprintf(own.job, sizeof(own.job), "failing-%d-%lu", (int)getpid(), n_runs++);
+        strcpy(other.job, own.job);
+        clock_gettime(CLOCK_MONOTONIC, &t0);
+        assert_int_equal(pthread_create(&thread, NULL, peer, &other), 0);
+        use_group(&own, 0);
+        pthread_join(thread, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &t1);
+        assert_true(t1.tv_sec - t0.tv_sec < 20);
+        /* All of them only in long runs. */
+        if (!check_is_long())
+            f.fail_at += STRIDE;
+    }
+    print_message("%lu runs\n", n_runs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_allocation_may_fail_on_the_agents_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
