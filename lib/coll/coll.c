@@ -4,7 +4,7 @@
  */
 #include "coll/coll.h"
 
-#include <errno.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 enum { NODE_MEMORY_TAG = 0x434f4c4c };
@@ -228,13 +228,59 @@ static bool op_ended(void *user)
     return dtp_op_status(user, NULL) != DTP_PENDING;
 }
 
+/* The last transfer that is waited for has ended. */
+static bool moves(void *user)
+{
+    return !dtpi_nodes_in_flight(user);
+}
+
 static bool never(void *user)
 {
     (void)user;
     return false;
 }
 
-/* Behind operations that have not ended, and between nodes: as an operation that is waited for. */
+enum { YIELDS = 50, NAP_NS = 1000 * 1000 };
+
+/* Messages are waited for in the loop, which their descriptor wakes; the ranks of this node as usual. */
+static dtp_status idle_nodes(dtpi_coll *c, dtpi_shm_wait *w, dtp_error *err)
+{
+    if (!dtpi_nodes_in_flight(c->nodes))
+        return dtpi_shm_idle(&c->shm, w, err);
+    dtp_status st = dtpi_coll_look(c, w, err);
+    if (st < 0)
+        return st;
+    if (w->n++ < YIELDS) {
+        sched_yield();
+        return DTP_OK;
+    }
+    st = dtpi_ctx_wait(c->ctx, moves, c->nodes, dtp_ctx_now_ns(c->ctx) + NAP_NS, err);
+    if (st == DTP_ERR_TIMEOUT || st == DTP_ERR_BUSY)
+        return DTP_OK;
+    if (st < 0)
+        dtpi_coll_give_up(c, st);
+    return st;
+}
+
+static dtp_status run_nodes(dtpi_coll *c, const dtpi_coll_call *call, int timeout_ms, dtp_error *err)
+{
+    dtpi_shm_wait w = { .timeout_ms = timeout_ms };
+    uint64_t at = 0;
+
+    dtp_status st = dtpi_nodes_begin(c->nodes, call, err);
+    while (st >= 0 && (st = dtpi_nodes_step(c->nodes, err)) == DTP_PENDING) {
+        if (dtpi_nodes_progress(c->nodes) != at) {
+            at = dtpi_nodes_progress(c->nodes);
+            w.n = 0;
+            w.idle_since_ns = 0;
+            w.slept = false;
+        }
+        st = idle_nodes(c, &w, err);
+    }
+    return st;
+}
+
+/* Behind operations that have not ended: as an operation that is waited for. */
 static dtp_status run_as_op(dtpi_coll *c, const dtpi_coll_call *call, int timeout_ms, dtp_error *err)
 {
     dtp_op *op;
@@ -283,9 +329,9 @@ static dtp_status call_entered(dtp_group *group, const dtpi_coll_call *call, int
         return st;
     if (!c->map && !c->head)
         return run_alone(call, err);
-    if (DTPI_UNLIKELY(c->head || c->nodes || !c->map))
+    if (DTPI_UNLIKELY(c->head))
         return run_as_op(c, call, ms, err);
-    st = dtpi_shm_run(&c->shm, call, ms, err);
+    st = c->nodes ? run_nodes(c, call, ms, err) : dtpi_shm_run(&c->shm, call, ms, err);
     return DTPI_LIKELY(st >= 0) ? st : dtpi_coll_explain(c, st, err);
 }
 

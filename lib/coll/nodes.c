@@ -71,8 +71,9 @@ static uint8_t *result_of(const dtpi_nodes *n, int32_t rank)
     if (!is_remote(n, rank))
         return dtpi_shm_result_of(n->shm, dtpi_group_index_on_node(n->group, rank));
     const uint32_t member = dtpi_group_index_on_node(n->group, rank) % n->shm->o.n;
-    for (int32_t r = 0; r < rank; r++)
+    for (int32_t r = 0; r < rank && n->call.kind != DTPI_BROADCAST; r++)
         place += speaks_for(n, member, r);
+    assert((place + 1) * result_stride(n) <= DTPI_SHM_RESULT_BYTES);
     return dtpi_shm_result_of(n->shm, member) + place * result_stride(n);
 }
 

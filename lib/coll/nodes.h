@@ -19,6 +19,8 @@ void dtpi_nodes_free(dtpi_nodes *n);
 dtp_status dtpi_nodes_begin(dtpi_nodes *n, const dtpi_coll_call *call, dtp_error *err);
 dtp_status dtpi_nodes_step(dtpi_nodes *n, dtp_error *err);
 dtp_status dtpi_nodes_look(dtpi_nodes *n, dtpi_shm_wait *w, int64_t now_ns, dtp_error *err);
+/* Whether transfers are waited for; else it is the ranks of this node. */
+bool dtpi_nodes_in_flight(const dtpi_nodes *n);
 uint64_t dtpi_nodes_progress(const dtpi_nodes *n);
 void dtpi_nodes_give_up(dtpi_nodes *n, dtp_status status);
 

@@ -96,6 +96,14 @@ dtp_status dtpi_nodes_open(dtp_group *group, dtpi_shm *shm, int64_t deadline_ns,
 
 /* ---- waiting ---- */
 
+bool dtpi_nodes_in_flight(const dtpi_nodes *n)
+{
+    for (uint32_t i = n->n_settled; i < n->n_xfers; i++)
+        if (!n->xfers[i].done)
+            return true;
+    return false;
+}
+
 uint64_t dtpi_nodes_progress(const dtpi_nodes *n)
 {
     return n->moved;

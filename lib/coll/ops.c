@@ -11,7 +11,6 @@
 
 enum {
     EAGER_POLLS = 32,
-    EAGER_POLLS_NODES = 1000,       /* messages between nodes take longer */
     FIRST_DELAY_NS = 20 * 1000,
     LAST_DELAY_NS = 1000 * 1000
 };
@@ -94,7 +93,7 @@ static dtp_status step_head(dtpi_coll *c, dtp_error *err)
 
 static void look_again(dtpi_coll *c)
 {
-    const uint32_t eager = c->nodes ? EAGER_POLLS_NODES : EAGER_POLLS, n = c->n_polls++;
+    const uint32_t eager = EAGER_POLLS, n = c->n_polls++;
     const uint32_t doublings = n < eager ? 0 : DTPI_MIN((n - eager) / 8, 6u);
     const int64_t delay =
         n < eager ? 0 : DTPI_MIN((int64_t)FIRST_DELAY_NS << doublings, (int64_t)LAST_DELAY_NS);

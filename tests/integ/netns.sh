@@ -3,9 +3,11 @@
 # netns.sh - one group over two network namespaces with a veth pair between them: 2+2 and 3+1 ranks,
 # control over tcp and over ucx, data over ucx; the lane must be TCP over the pair.
 #
-#   netns.sh RANK_MAIN MODULE_DIR
+# Collectives over both layouts give the bits of one machine.
+#
+#   netns.sh RANK_MAIN MODULE_DIR RANK_COLL
 set -u
-rank_main=$1 modules=$2
+rank_main=$1 modules=$2 rank_coll=$3 program=$1
 a=dtp-a-$$ b=dtp-b-$$
 dir=$(mktemp -d)
 pids=
@@ -39,7 +41,7 @@ start() {
     ip netns exec "$1" env DTP_JOB="$job" DTP_RANK="$2" DTP_WORLD_SIZE=4 DTP_LOCAL_RANK="$3" \
         DTP_LOCAL_SIZE="$4" DTP_ROOT=10.77.1.1:7400 DTP_SECRET="$secret" DTP_TIMEOUT_MS=20000 \
         DTP_NET="$net" UCX_HANDLE_ERRORS=none UCX_MEM_EVENTS=n \
-        "$rank_main" "$modules" "$5" >"$dir/$job.$2" 2>&1 &
+        "$program" "$modules" "$5" >"$dir/$job.$2" 2>&1 &
     pids="$pids $!"
     last=$!
 }
@@ -82,5 +84,20 @@ for net in tcp ucx; do
         grep -q "^verdict: rank 3 of 4 (node .*) died" "$dir/$job.$r" || fail "rank $r does not name rank 3"
     done
     echo "ok: $net: $(grep -h '^verdict' "$dir/$job.0")"
+done
+# The same collectives on one machine, on 2 + 2, 3 + 1 and 1 + 3: every checksum is the same.
+net=tcp program=$rank_coll
+for first in 4 2 3 1; do
+    n=$((n + 1)) job=netns-$$-$n
+    group $first coll
+    for p in $pids; do wait "$p" || fail "collectives, $first + $((4 - first)): a rank failed"; done
+    for r in 0 1 2 3; do
+        grep -q "^rank $r: ok" "$dir/$job.$r" || fail "rank $r did not finish its collectives"
+        [ $first = 4 ] && one=$job
+        grep "^bits" "$dir/$one.$r" >"$dir/want"
+        grep "^bits" "$dir/$job.$r" | cmp -s - "$dir/want" ||
+            fail "rank $r, $first + $((4 - first)): other bits than on one machine"
+    done
+    echo "ok: collectives, $first + $((4 - first)): $(grep -c ^bits "$dir/want") results, $(grep -h ^mismatch "$dir/$job.0")"
 done
 echo "netns: ok"
