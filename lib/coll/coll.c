@@ -308,7 +308,7 @@ static dtp_status run_alone(const dtpi_coll_call *call, dtp_error *err)
     dtp_status st = DTP_OK;
 
     if (call->kind <= DTPI_REDUCE_SCATTER)
-        st = dtpi_reduction_init(&unused, dtpi_kernels_best(), call->dtype, call->redop, 1, err);
+        st = dtpi_reduction_init(&unused, &dtpi_kernels_base, call->dtype, call->redop, 1, err);
     if (st >= 0)
         dtpi_coll_alone(call);
     return st;

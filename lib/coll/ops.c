@@ -147,7 +147,7 @@ dtp_status dtpi_coll_start(dtpi_coll *c, const dtpi_coll_call *call, int timeout
     dtp_status st = DTP_OK;
 
     if (call->kind <= DTPI_REDUCE_SCATTER)
-        st = dtpi_reduction_init(&unused, dtpi_kernels_best(), call->dtype, call->redop, 1, err);
+        st = dtpi_reduction_init(&unused, &dtpi_kernels_base, call->dtype, call->redop, 1, err);
     if (st < 0)
         return st;
     dtpi_coll_op *o = dtpi_alloc(dtpi_ctx_alloc(c->ctx), sizeof(*o));
