@@ -54,6 +54,7 @@ class Context:
         self.log = log
         self.kept: BaseException | None = None
         self.n_open = 0
+        self.ends_with_last = False  # a context that nobody sees closes with its last object
         self._handle = ffi.new_handle(self)
         opts = Options("dtp_ctx_opts")
         opts.ptr.interrupted = lib.dtp_python_interrupted
@@ -122,15 +123,13 @@ class Context:
 
 
 class Handle:
-    """A libdtp object and the context it hangs off, which it closes too where it opened it."""
+    """A libdtp object and the context it hangs off."""
 
-    def __init__(
-        self, ptr: Any, ctx: Context, owns_ctx: bool, close: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, ptr: Any, ctx: Context, close: Callable[[Any], None]) -> None:
         self._ptr = ptr
         self._ctx = ctx
         ctx.n_open += 1
-        self._finalizer = weakref.finalize(self, _close, ptr, ctx, owns_ctx, close)
+        self._finalizer = weakref.finalize(self, _close, ptr, ctx, close)
 
     @property
     def ptr(self) -> Any:
@@ -150,10 +149,10 @@ class Handle:
         self.close()
 
 
-def _close(ptr: Any, ctx: Context, owns_ctx: bool, close: Callable[[Any], None]) -> None:
+def _close(ptr: Any, ctx: Context, close: Callable[[Any], None]) -> None:
     close(ptr)
     ctx.n_open -= 1
-    if owns_ctx:
+    if ctx.ends_with_last and ctx.n_open == 0:
         ctx.close()
 
 
@@ -167,13 +166,14 @@ def context_of(ctx: Context | None) -> Iterator[Context]:
         yield own
 
 
-def open_handle(ctx: Context | None, make: Callable[[Context, bool], T]) -> T:
-    """Calls `make(context, owns)` with the given context or one of its own."""
+def open_handle(ctx: Context | None, make: Callable[[Context], T]) -> T:
+    """Calls `make` with the given context, or with one that ends with what is opened on it."""
     if ctx is not None:
-        return make(ctx, False)
+        return make(ctx)
     own = Context()
+    own.ends_with_last = True
     try:
-        return make(own, True)
+        return make(own)
     except BaseException:
         own.close()
         raise

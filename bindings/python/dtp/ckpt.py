@@ -278,12 +278,12 @@ def _new_array(dtype: int, info: TensorInfo, shape: Sequence[int]) -> Any:
 def open(dir: Dir, step: int | None = None, ctx: Context | None = None) -> Ckpt:
     """Opens a step (None: the newest complete one) for reading."""
 
-    def make(context: Context, owns: bool) -> Ckpt:
+    def make(context: Context) -> Ckpt:
         path, out, err = encode(os.fspath(dir), "dir"), ffi.new("dtp_ckpt **"), new_error()
         wanted = _latest(context, path) if step is None else step
         status = lib.dtp_ckpt_open(context.ptr, path, wanted, out, err)
         return Ckpt(
-            context.opened(status, err, out, lib.dtp_ckpt_close), context, owns, lib.dtp_ckpt_close
+            context.opened(status, err, out, lib.dtp_ckpt_close), context, lib.dtp_ckpt_close
         )
 
     return open_handle(ctx, make)

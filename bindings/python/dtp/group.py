@@ -96,10 +96,10 @@ class Work:
 class Group(Handle):
     """A process group; from dtp.init(), dtp.join() or split()."""
 
-    def __init__(self, ptr: Any, ctx: Context, owns_ctx: bool) -> None:
+    def __init__(self, ptr: Any, ctx: Context) -> None:
         self._pending: set[_Pending] = set()
         self._closer = _Closer(self._pending)
-        super().__init__(ptr, ctx, owns_ctx, self._closer)
+        super().__init__(ptr, ctx, self._closer)
 
     @property
     def ctx(self) -> Context:
@@ -208,7 +208,7 @@ class Group(Handle):
             out,
             lib.dtp_group_close,
         )
-        return None if ptr == ffi.NULL else Group(ptr, self._ctx, False)
+        return None if ptr == ffi.NULL else Group(ptr, self._ctx)
 
     def abort(self, reason: str) -> None:
         """Ends the group for all ranks: each blocked or later call raises dtp.AbortedError."""
@@ -435,10 +435,10 @@ def init(ctx: Context | None = None) -> Group:
     """Joins the group that the environment describes (dtp run, torchrun, Slurm, MPI launchers); a
     group of one where there is no launcher."""
 
-    def make(context: Context, owns: bool) -> Group:
+    def make(context: Context) -> Group:
         out, err = ffi.new("dtp_group **"), new_error()
         status = lib.dtp_group_join_from_env(context.ptr, out, err)
-        return Group(context.opened(status, err, out, lib.dtp_group_close), context, owns)
+        return Group(context.opened(status, err, out, lib.dtp_group_close), context)
 
     return open_handle(ctx, make)
 
@@ -473,9 +473,9 @@ def join(
     if secret is not None:
         o.secret = opts.keep(ffi.new("uint8_t[]", secret))
 
-    def make(context: Context, owns: bool) -> Group:
+    def make(context: Context) -> Group:
         out, err = ffi.new("dtp_group **"), new_error()
         status = lib.dtp_group_join(context.ptr, o, out, err)
-        return Group(context.opened(status, err, out, lib.dtp_group_close), context, owns)
+        return Group(context.opened(status, err, out, lib.dtp_group_close), context)
 
     return open_handle(ctx, make)

@@ -97,9 +97,9 @@ def _on_event(user: Any, job: Any, event: Any) -> None:
 class Job(Handle):
     """A started or attached job; `close` lets go of it, the job goes on."""
 
-    def __init__(self, ptr: Any, ctx: Context, owns_ctx: bool, kept: Any) -> None:
+    def __init__(self, ptr: Any, ctx: Context, kept: Any) -> None:
         self._callback = kept  # the C side calls it as long as the handle is open
-        super().__init__(ptr, ctx, owns_ctx, lambda p: (lib.dtp_job_close(p), kept)[0])
+        super().__init__(ptr, ctx, lambda p: (lib.dtp_job_close(p), kept)[0])
 
     def __enter__(self) -> Job:
         return self
@@ -226,15 +226,13 @@ def _open(
     topo: Topo | None,
     ctx: Context | None,
 ) -> Job:
-    def make(context: Context, owns: bool) -> Job:
+    def make(context: Context) -> Job:
         opts, out, err = _opts(run_dir, shim, topo), ffi.new("dtp_job **"), new_error()
         handle = None
         if on_event is not None:
             handle = ffi.new_handle(_Listener(on_event, context))
             opts.ptr.on_event, opts.ptr.user = lib.dtp_python_job_event, handle
         status = call(context.ptr, opts.ptr, out, err)
-        return Job(
-            context.opened(status, err, out, lib.dtp_job_close), context, owns, (handle, topo)
-        )
+        return Job(context.opened(status, err, out, lib.dtp_job_close), context, (handle, topo))
 
     return open_handle(ctx, make)

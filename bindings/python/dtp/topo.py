@@ -176,11 +176,11 @@ def load(
     opts.set_text("fsroot", None if fsroot is None else os.fspath(fsroot))
     opts.ptr.no_devices = not devices
 
-    def make(context: Context, owns: bool) -> Topo:
+    def make(context: Context) -> Topo:
         out, err = ffi.new("dtp_topo **"), new_error()
         status = lib.dtp_topo_load(context.ptr, opts.ptr, out, err)
         return Topo(
-            context.opened(status, err, out, lib.dtp_topo_close), context, owns, lib.dtp_topo_close
+            context.opened(status, err, out, lib.dtp_topo_close), context, lib.dtp_topo_close
         )
 
     return open_handle(ctx, make)

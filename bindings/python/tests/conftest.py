@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -116,4 +117,5 @@ def run_ranks(start_ranks: StartRanks) -> RunRanks:
 
 def need(module: str) -> None:
     """Skips where an optional package is absent."""
-    pytest.importorskip(module, reason=f"{module} is not installed (./dev setup --with {module})")
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed (./dev setup --with {module})")

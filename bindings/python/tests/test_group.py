@@ -83,6 +83,31 @@ def test_a_closed_group_says_so() -> None:
         group.barrier()
 
 
+def test_a_sub_group_outlives_the_group_it_came_from() -> None:
+    with dtp.init() as group:
+        half = group.split(0)
+        assert half is not None
+    assert group.closed and half.allreduce(np.ones(3)).tolist() == [1, 1, 1]
+    half.close()
+    assert half.ctx.n_open == 0
+    with pytest.raises(ValueError, match="the context is closed"):
+        half.ctx.dispatch(0)
+
+
+def test_what_is_closed_or_dropped_leaves_no_descriptor() -> None:
+    def n_descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = n_descriptors()
+    for _ in range(3):
+        with dtp.init() as group:
+            group.allreduce(np.ones(3))
+        dropped = dtp.init()
+        dropped.allreduce_async(np.ones(3))
+        del dropped
+    assert n_descriptors() == before
+
+
 def test_operations_end_and_give_their_array() -> None:
     with dtp.init() as group:
         arrays = [np.full(100, i, "f8") for i in range(5)]
