@@ -10,7 +10,7 @@ static dtp_status report_gpu(dtpi_topo_sink *sink, const dtpi_gpu_info *info, dt
     if (!info->pci[0])
         return DTP_OK;
     fact.obj.pci = info->pci;
-    fact.obj.model = info->name;
+    fact.obj.model = info->name[0] ? info->name : NULL;
     fact.obj.mem_bytes = info->mem_bytes;
     fact.obj.numa = info->numa;
     if (info->has_cpus && dtpi_cpuset_count(&info->cpus))
