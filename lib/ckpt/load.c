@@ -15,6 +15,19 @@
 #include "ckpt/plan.h"
 #include "ckpt/steps.h"
 
+/* The largest chunk there is: what a manifest claims for its chunks may be more than it has. */
+static size_t largest_chunk(const dtpi_manifest *m)
+{
+    uint64_t most = 1;
+
+    for (size_t i = 0; i < dtpi_mf_n_tensors(m); i++) {
+        const dtpi_mf_tensor *t = dtpi_mf_tensor_at(m, i);
+        for (uint32_t k = 0; k < t->n_boxes; k++)
+            most = DTPI_MAX(most, dtpi_mf_box_bytes(m, t, dtpi_mf_box_at(m, t->first_box + k)));
+    }
+    return (size_t)DTPI_MIN(most, (uint64_t)m->chunk_bytes);
+}
+
 dtp_status dtpi_load_open(const dtp_allocator *a, dtpi_files *files, const char *dir, uint64_t step,
                           dtpi_load **load_out, dtp_error *err)
 {
@@ -32,10 +45,9 @@ dtp_status dtpi_load_open(const dtp_allocator *a, dtpi_files *files, const char 
     if (st < 0)
         return st;
     l->open = dtpi_alloc_array(a, dtpi_mf_n_files(&l->m) + 1, sizeof(*l->open));
-    l->plain = dtpi_alloc_aligned(a, l->m.chunk_bytes, 4096);
-    l->stored = dtpi_alloc_aligned(a, l->m.chunk_bytes, 4096);
-    if (!l->open || !l->plain || !l->stored)
-        return dtpi_fail_nomem(err, l->m.chunk_bytes);
+    if (!l->open)
+        return dtpi_fail_nomem(err, dtpi_mf_n_files(&l->m) * sizeof(*l->open));
+    l->buffer_bytes = largest_chunk(&l->m);
     *load_out = DTPI_TAKE(l);
     return DTP_OK;
 }
@@ -48,12 +60,21 @@ void dtpi_load_close(dtpi_load *l)
     for (size_t i = 0; l->open && i < n; i++)
         dtpi_file_drop(l->open[i]);
     dtpi_free(l->a, l->open, (n + 1) * sizeof(*l->open));
-    dtpi_free(l->a, l->plain, l->m.chunk_bytes);
-    dtpi_free(l->a, l->stored, l->m.chunk_bytes);
+    dtpi_free(l->a, l->plain, l->buffer_bytes);
+    dtpi_free(l->a, l->stored, l->buffer_bytes);
     dtpi_codec_close(&l->codec);
     if (l->m.a)
         dtpi_manifest_free(&l->m);
     dtpi_free(l->a, l, sizeof(*l));
+}
+
+static dtp_status make_buffers(dtpi_load *l, dtp_error *err)
+{
+    if (!l->plain)
+        l->plain = dtpi_alloc_aligned(l->a, l->buffer_bytes, 4096);
+    if (!l->stored)
+        l->stored = dtpi_alloc_aligned(l->a, l->buffer_bytes, 4096);
+    return l->plain && l->stored ? DTP_OK : dtpi_fail_nomem(err, l->buffer_bytes);
 }
 
 dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_error *err)
@@ -75,8 +96,10 @@ dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_er
     if (bytes != f->bytes)
         return dtpi_fail(err, bytes < f->bytes ? DTP_ERR_TRUNCATED : DTP_ERR_CORRUPT,
                          "%s has %" PRIu64 " bytes instead of %" PRIu64, path, bytes, f->bytes);
-    *file_out = l->open[i] = DTPI_TAKE(file);
-    return DTP_OK;
+    st = make_buffers(l, err);
+    if (st >= 0)
+        *file_out = l->open[i] = DTPI_TAKE(file);
+    return st;
 }
 
 dtp_status dtpi_load_stored(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b, uint64_t chunk,
@@ -179,15 +202,19 @@ static dtp_status read_box(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_
 {
     const int64_t *dims = dtpi_mf_dims(&l->m, b->dims_at);
     int64_t common_offset[DTP_CKPT_MAX_DIMS], common_extent[DTP_CKPT_MAX_DIMS];
+    dtpi_file *file = NULL;
     const uint64_t width = dtp_dtype_bytes(t->dtype);
     part p = { .l = l, .t = t, .b = b, .bytes = dtpi_mf_box_bytes(&l->m, t, b), .loaded = UINT64_MAX };
     dtpi_walk w;
 
     if (!dtpi_box_meet(t->n_dims, dims, dims + t->n_dims, offset, extent, common_offset, common_extent))
         return DTP_OK;
+    dtp_status st = dtpi_load_file(l, b->file, &file, err);
+    if (st < 0)
+        return st;
     dtpi_walk_begin(&w, t->n_dims, dims, dims + t->n_dims, offset, extent, common_offset, common_extent);
     for (; !w.done; dtpi_walk_next(&w)) {
-        const dtp_status st = copy_run(&p, w.from * width, w.run * width, data + w.to * width, err);
+        st = copy_run(&p, w.from * width, w.run * width, data + w.to * width, err);
         if (st < 0)
             return st;
     }

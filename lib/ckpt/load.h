@@ -14,7 +14,8 @@ typedef struct dtpi_load {
     dtpi_manifest m;
     dtpi_file **open;           /* a slot per file of the manifest */
     dtpi_codec codec;
-    uint8_t *plain, *stored;    /* a chunk each */
+    uint8_t *plain, *stored;    /* a chunk each, made when the first file was found to be there */
+    size_t buffer_bytes;        /* of each */
 } dtpi_load;
 
 /* Errors: as dtpi_step_read, UNSUPPORTED (codec), NOMEM. */

@@ -10,6 +10,7 @@
 #include "ckpt/base64.h"
 #include "ckpt/box.h"
 #include "ckpt/json.h"
+#include "ckpt/st.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are stored as they lie in memory");
 
@@ -307,7 +308,8 @@ static dtp_status check_files(dtpi_manifest *m, const char *path, dtp_error *err
         const dtpi_mf_file *file = dtpi_mf_file_at(m, f);
         if (!dtpi_name_ok(dtpi_mf_text(m, file->name_at), 255))
             return bad(err, DTP_ERR_FORMAT, path, "", "a file's name is not a plain name");
-        if (file->header_bytes < 8 || file->header_bytes > file->bytes || file->bytes > INT64_MAX)
+        if (file->header_bytes < 8 || file->header_bytes > 8 + (uint64_t)DTPI_ST_MAX_HEADER ||
+            file->header_bytes > file->bytes || file->bytes > INT64_MAX)
             return bad(err, DTP_ERR_FORMAT, path, "", "a file's bytes are impossible");
     }
     uint64_t *order = dtpi_alloc_array(m->a, n + 1, sizeof(*order));
