@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.h - `dtp run` and `dtp attach` from the moment they have a job: print what it says, end it on
- * signals, and know the exit code.
+ * watch.h - `dtp run` and `dtp attach` from the moment they have a job: print what it says, end it
+ * on signals, and know the exit code.
  */
 #ifndef DTP_TOOLS_WATCH_H
 #define DTP_TOOLS_WATCH_H

@@ -179,7 +179,8 @@ static dtp_status start_shim(dtp_job *job, dtp_error *err)
     if (st < 0)
         return st;
     if (!dtpi_job_lock_alive(job))
-        return dtpi_fail(err, DTP_ERR_BUSY, "another supervisor has taken job '%s'", job->spec.name);
+        return dtpi_fail(err, DTP_ERR_BUSY, "another supervisor has taken job '%s'",
+                         job->spec.name);
     const char **env = shim_env(job);
     if (!env)
         return dtpi_fail_nomem(err, 0);
@@ -471,7 +472,7 @@ static void finish(dtp_job *job)
     if (dtpi_record_write(&job->record, &e, &err) < 0)
         DTPI_LOG(job->ctx, DTP_LOG_WARN, "job", "%s: %s", job->spec.name, err.text);
     job->finishing = true;
-    /* Who waits for the job wants its cores and its name back: the shim closes when they are free. */
+    /* Who waits for the job wants cores and name back: the shim closes when they are free. */
     job->timer.due = on_patience_over;
     if (!dtpi_conn_is_open(&job->conn) || job->conn.lost ||
         shutdown(job->conn.fd, SHUT_WR) < 0 ||

@@ -2,8 +2,8 @@
 /*
  * env.c - the environment of a rank.
  *
- * Who wins: what the job's `env` sets, then what is computed here, then what was inherited; for mere
- * defaults (threads, UCX, Python) what was inherited wins too. Several clusters set RANK and
+ * Who wins: what the job's `env` sets, then what is computed here, then what was inherited; for
+ * mere defaults (threads, UCX, Python) what was inherited wins too. Several clusters set RANK and
  * WORLD_SIZE for a container; such inherited values are replaced.
  */
 #include "job/env.h"
@@ -184,7 +184,8 @@ dtp_status dtpi_env_of_rank(const dtpi_env_attempt *at, const dtpi_env_rank *r, 
 }
 
 /* Adds what `from` has and `out`, `but` and `later` do not name. */
-static void merge(const dtpi_list *from, const dtpi_list *later, const dtpi_list *but, dtpi_list *out)
+static void merge(const dtpi_list *from, const dtpi_list *later, const dtpi_list *but,
+                  dtpi_list *out)
 {
     const dtpi_texts texts = dtpi_list_texts(from);
 

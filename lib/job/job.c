@@ -227,7 +227,8 @@ static dtp_status attach_without_shim(dtp_job *job, dtp_error *err)
     return DTP_OK;
 }
 
-static dtp_status go_attach(dtp_job *job, const void *what, const dtp_job_opts *opts, dtp_error *err)
+static dtp_status go_attach(dtp_job *job, const void *what, const dtp_job_opts *opts,
+                            dtp_error *err)
 {
     dtp_status st = dtpi_record_open(&job->record, opts->run_dir, what, &job->spec, err);
     if (st < 0)
@@ -256,8 +257,8 @@ static dtp_status go_attach(dtp_job *job, const void *what, const dtp_job_opts *
             break;
         }
         if (i == RETRIES)
-            return dtpi_fail(err, DTP_ERR_BUSY, "job '%s' is being started or taken over by another",
-                             job->spec.name);
+            return dtpi_fail(err, DTP_ERR_BUSY,
+                             "job '%s' is being started or taken over by another", job->spec.name);
         poll(NULL, 0, RETRY_MS);
     }
     if (st >= 0)
@@ -289,7 +290,8 @@ dtp_status dtp_job_get_info(const dtp_job *job, dtp_job_info *info_out, dtp_erro
     return DTPI_RESULT_WRITE(info_out, &info, err);
 }
 
-dtp_status dtp_job_get_rank(const dtp_job *job, uint32_t rank, dtp_job_rank *rank_out, dtp_error *err)
+dtp_status dtp_job_get_rank(const dtp_job *job, uint32_t rank, dtp_job_rank *rank_out,
+                            dtp_error *err)
 {
     if (rank >= job->n_ranks)
         return dtpi_fail(err, DTP_ERR_RANGE, "rank %u of %u", rank, job->n_ranks);

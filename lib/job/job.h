@@ -93,7 +93,7 @@ struct dtp_job {
 
 /* ---- job.c ---- */
 
-/* Brings state machine and ranks to where the first `bytes` of the journal end. Errors: IO, LIMIT. */
+/* Brings state and ranks to where the first `bytes` of the journal end. Errors: IO, LIMIT. */
 dtp_status dtpi_job_replay(dtp_job *job, uint64_t bytes, dtp_error *err);
 
 /* ---- drive.c ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place.c - processors and GPUs for the ranks of an attempt, and the locks that make them this job's.
+ * place.c - processors and GPUs for the ranks of an attempt, and the locks that make them this
+ * job's.
  *
  * The first attempt takes from what is free; later ones stay within what the job holds, which its
  * shim keeps locked. A race with another job is settled by the locks: who loses looks again.
@@ -89,7 +90,8 @@ static dtp_status need_topo(dtp_job *job, dtp_error *err)
 static dtp_status solve(dtp_job *job, uint32_t n, const dtpi_cpuset *busy_cpus,
                         const dtpi_cpuset *busy_gpus, dtp_placement **out, dtp_error *err)
 {
-    char *cpus = dtpi_cpuset_format(busy_cpus, job->a), *gpus = dtpi_cpuset_format(busy_gpus, job->a);
+    char *cpus = dtpi_cpuset_format(busy_cpus, job->a),
+         *gpus = dtpi_cpuset_format(busy_gpus, job->a);
     const dtp_placement_req req = {
         .size = sizeof(req), .n_ranks = n, .gpus_per_rank = job->spec.gpus_per_rank,
         .cores_per_rank = job->spec.cores_per_rank, .busy_cpus = job->spec.no_bind ? NULL : cpus,

@@ -39,14 +39,17 @@ dtp_status dtpi_run_dir(const char *wanted, char path_out[PATH_MAX], dtp_error *
         return dtpi_fail(err, DTP_ERR_INVAL, "run directory: the name has more than %d bytes",
                          PATH_MAX - 256);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot make run directory %s: %m", path);
+        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot make run directory %s: %m",
+                         path);
     /* In /tmp anyone could have put a folder or link there before us. */
     if (lstat(path, &sb) < 0)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot look at %s: %m", path);
     if (!wanted && (!S_ISDIR(sb.st_mode) || sb.st_uid != geteuid() || (sb.st_mode & 022)))
-        return dtpi_fail(err, DTP_ERR_PERM, "run directory %s belongs to or is open to others", path);
+        return dtpi_fail(err, DTP_ERR_PERM, "run directory %s belongs to or is open to others",
+                         path);
     if (!realpath(path, path_out))
-        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot resolve run directory %s: %m", path);
+        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot resolve run directory %s: %m",
+                         path);
     if (stat(path_out, &sb) < 0 || !S_ISDIR(sb.st_mode))
         return dtpi_fail(err, DTP_ERR_INVAL, "run directory %s is not a folder", path);
     return DTP_OK;
@@ -99,7 +102,8 @@ static dtp_status read_file(const char *dir, const char *file, uint64_t max, dtp
             return dtpi_fail(err, DTP_ERR_IO, "cannot read %s: %m", path);
         out->len += n > 0 ? (size_t)n : 0;
     }
-    return dtpi_fail(err, DTP_ERR_LIMIT, "%s has more than %llu bytes", path, (unsigned long long)max);
+    return dtpi_fail(err, DTP_ERR_LIMIT, "%s has more than %llu bytes", path,
+                     (unsigned long long)max);
 }
 
 /* Removes what is in the folder `name` of `dir_fd`, and the folder. */
@@ -331,7 +335,8 @@ dtp_status dtpi_record_read(const dtpi_record *r, const dtp_allocator *a, uint64
         const uint8_t *nl = memchr(b.data + at, '\n', end - at);
         if (!nl)
             break;
-        if (dtpi_journal_parse((const char *)b.data + at, (size_t)(nl - b.data) - at, &e, NULL) >= 0)
+        if (dtpi_journal_parse((const char *)b.data + at, (size_t)(nl - b.data) - at, &e, NULL) >=
+            0)
             each(user, &e);
         at = (size_t)(nl - b.data) + 1;
     }

@@ -94,12 +94,14 @@ static dtp_status check_env(const dtpi_list *list, bool is_user, dtp_error *err)
         if (is_user && dtpi_var_is_own(t, len))
             return dtpi_fail(err, DTP_ERR_INVAL, "env: %.*s is set by the job itself", (int)len, t);
         if (strlen(t) >= MAX_TEXT)
-            return dtpi_fail(err, DTP_ERR_INVAL, "env: %.40s... has more than %d bytes", t, MAX_TEXT);
+            return dtpi_fail(err, DTP_ERR_INVAL, "env: %.40s... has more than %d bytes", t,
+                             MAX_TEXT);
     }
     return DTP_OK;
 }
 
-static dtp_status check_number(const char *field, int64_t v, int64_t min, int64_t max, dtp_error *err)
+static dtp_status check_number(const char *field, int64_t v, int64_t min, int64_t max,
+                               dtp_error *err)
 {
     if (v < min || v > max)
         return dtpi_fail(err, DTP_ERR_INVAL, "%s: %lld is not within %lld and %lld", field,
@@ -137,9 +139,10 @@ dtp_status dtpi_spec_check(dtpi_spec *s, dtp_error *err)
     if (s->grace_ms == 0)
         s->grace_ms = DEFAULT_GRACE_MS;
     if (s->name && !dtpi_name_ok(s->name, MAX_NAME))
-        return dtpi_fail(err, DTP_ERR_INVAL,
-                         "name: '%.70s' is not 1 to %d of [A-Za-z0-9._-], nor may it start with . or -",
-                         s->name, MAX_NAME);
+        return dtpi_fail(
+            err, DTP_ERR_INVAL,
+            "name: '%.70s' is not 1 to %d of [A-Za-z0-9._-], nor may it start with . or -", s->name,
+            MAX_NAME);
     if ((s->cwd && strlen(s->cwd) >= PATH_MAX) || (s->ckpt_dir && strlen(s->ckpt_dir) >= PATH_MAX))
         return dtpi_fail(err, DTP_ERR_INVAL, "cwd or ckpt: a path of %d bytes or more", PATH_MAX);
     dtp_status st = check_numbers(s, err);
@@ -264,8 +267,8 @@ dtp_status dtpi_spec_decode(dtpi_spec *s, const void *data, size_t bytes, dtp_er
         return dtpi_fail(err, DTP_ERR_FORMAT, "this is not the record of a job");
     const uint32_t version = dtpi_rd_u32(&r);
     if (version != 1)
-        return dtpi_fail(err, DTP_ERR_VERSION, "the job's record has version %u, this library reads 1",
-                         version);
+        return dtpi_fail(err, DTP_ERR_VERSION,
+                         "the job's record has version %u, this library reads 1", version);
     for (size_t i = 0; i < DTPI_ARRAY_LEN(numbers); i++)
         *numbers[i] = dtpi_rd_u32(&r);
     get_text(&r, s->a, &s->name);

@@ -42,8 +42,8 @@ void dtpi_spec_free(dtpi_spec *s);
 dtp_status dtpi_spec_copy(dtpi_spec *s, const dtp_job_spec *user, dtp_error *err);
 
 /*
- * Fills from YAML text (docs/formats/job-spec.md); what it does not name stays as it is. dtpi_spec_check
- * is the caller's. Errors: FORMAT (line and field), LIMIT, NOMEM.
+ * Fills from YAML text (docs/formats/job-spec.md); what it does not name stays as it is.
+ * dtpi_spec_check is the caller's. Errors: FORMAT (line and field), LIMIT, NOMEM.
  */
 dtp_status dtpi_spec_parse(dtpi_spec *s, const char *text, size_t bytes, dtp_error *err);
 

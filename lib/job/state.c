@@ -214,11 +214,11 @@ void dtpi_cause_text(const dtpi_cause *c, char *text_out, size_t room)
         break;
     case DTPI_CAUSE_RANK:
         if (WIFSIGNALED(c->wstatus))
-            snprintf(text_out, room, "rank %d of %u killed by signal %d (attempt %u)", c->rank, c->n,
-                     WTERMSIG(c->wstatus), c->attempt);
+            snprintf(text_out, room, "rank %d of %u killed by signal %d (attempt %u)", c->rank,
+                     c->n, WTERMSIG(c->wstatus), c->attempt);
         else
-            snprintf(text_out, room, "rank %d of %u exited with code %d (attempt %u)", c->rank, c->n,
-                     WEXITSTATUS(c->wstatus), c->attempt);
+            snprintf(text_out, room, "rank %d of %u exited with code %d (attempt %u)", c->rank,
+                     c->n, WEXITSTATUS(c->wstatus), c->attempt);
         break;
     case DTPI_CAUSE_START:
         if (c->attempt == 0)

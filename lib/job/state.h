@@ -3,8 +3,8 @@
  * state.h - the job's state machine: what happened goes in, what to do comes out. Pure.
  *
  * Events are the entries of the journal, live or read back, so a supervisor that attaches gets the
- * same state by replaying. Decisions are a function of the state: dtpi_job_next() names what is still
- * to be done, once.
+ * same state by replaying. Decisions are a function of the state: dtpi_job_next() names what is
+ * still to be done, once.
  */
 #ifndef DTPI_JOB_STATE_H
 #define DTPI_JOB_STATE_H

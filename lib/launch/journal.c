@@ -58,7 +58,7 @@ static char *next_word(char **p)
     return strsep(p, " ");
 }
 
-/* Attempts and counts are u32 with small values: negative numbers only where they mean something. */
+/* Attempts and counts are small u32: negative numbers only where they mean something. */
 static bool number_ok(const shape *s, int i, int64_t v)
 {
     const bool is_signed = s->at[i] == AT(status) || s->at[i] == AT(code) || s->at[i] == AT(rank) ||

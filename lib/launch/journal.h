@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * journal.h - what happened to a job, one line an event: written by the shim as it happens, and read
- * by a supervisor that attaches. The entries are the events of the job's state machine.
+ * journal.h - what happened to a job, one line an event: written by the shim as it happens, and
+ * read by a supervisor that attaches. The entries are the events of the job's state machine.
  *
  *     MS attempt A N          a gang of N ranks was started (MS: milliseconds since 1970)
  *     MS rank A R PID         one of its ranks
@@ -45,8 +45,8 @@ typedef struct dtpi_journal_entry {
 void dtpi_journal_format(dtpi_buf *b, const dtpi_journal_entry *e);
 
 /*
- * Reads one line, `bytes` long without its newline. Errors: FORMAT. A last line without a newline is
- * a write cut short: not to be read.
+ * Reads one line, `bytes` long without its newline. Errors: FORMAT. A last line without a newline
+ * is a write cut short: not to be read.
  */
 dtp_status dtpi_journal_parse(const char *line, size_t bytes, dtpi_journal_entry *out,
                               dtp_error *err);

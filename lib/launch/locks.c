@@ -28,7 +28,7 @@ static struct flock range(short type, off_t from, off_t bytes)
     return (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = from, .l_len = bytes };
 }
 
-/* Marks what is locked in [from, to); the kernel names any one lock, so both sides are asked again. */
+/* Marks what is locked in [from, to); the kernel names any one lock: both sides are asked again. */
 static dtp_status query(int fd, off_t base, off_t from, off_t to, dtpi_cpuset *set, dtp_error *err)
 {
     while (from < to) {
@@ -92,9 +92,10 @@ static dtp_status take(int fd, const char *what, off_t base, const char *holder,
         const off_t at = base + (off_t)i * SLOT;
         struct flock lock = range(F_WRLCK, at, SLOT);
         if (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
-            const dtp_status st = errno == EAGAIN || errno == EACCES
-                                      ? busy(fd, what, i, at, err)
-                                      : dtpi_fail(err, DTP_ERR_IO, "cannot lock %s %d: %m", what, i);
+            const dtp_status st =
+                errno == EAGAIN || errno == EACCES
+                    ? busy(fd, what, i, at, err)
+                    : dtpi_fail(err, DTP_ERR_IO, "cannot lock %s %d: %m", what, i);
             release(fd, base, set, i);
             return st;
         }

@@ -40,7 +40,8 @@ static bool join(char *out, const char *cwd, const char *dir, size_t dir_len, co
     int n;
 
     if (relative && cwd)
-        n = snprintf(out, PATH_MAX, "%s/%.*s%s%s", cwd, (int)dir_len, dir, dir_len ? "/" : "", name);
+        n = snprintf(out, PATH_MAX, "%s/%.*s%s%s", cwd, (int)dir_len, dir, dir_len ? "/" : "",
+                     name);
     else
         n = snprintf(out, PATH_MAX, "%.*s%s%s", (int)dir_len, dir, dir_len ? "/" : "./", name);
     return n > 0 && n < PATH_MAX;
@@ -48,8 +49,9 @@ static bool join(char *out, const char *cwd, const char *dir, size_t dir_len, co
 
 static dtp_status find_with_slash(const char *name, const char *cwd, char *path_out, dtp_error *err)
 {
-    const bool fits = name[0] != '/' && cwd ? snprintf(path_out, PATH_MAX, "%s/%s", cwd, name) < PATH_MAX
-                                            : snprintf(path_out, PATH_MAX, "%s", name) < PATH_MAX;
+    const bool fits = name[0] != '/' && cwd
+                          ? snprintf(path_out, PATH_MAX, "%s/%s", cwd, name) < PATH_MAX
+                          : snprintf(path_out, PATH_MAX, "%s", name) < PATH_MAX;
     const int error = fits ? check(path_out) : ENAMETOOLONG;
 
     return error ? refuse(name, error, err) : DTP_OK;

@@ -106,7 +106,7 @@ dtp_status dtpi_shim_connect(const char *job_dir, int *fd_out, dtp_error *err)
 {
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
 
-    /* Through the descriptor of the folder: the name of a socket has 107 bytes, a folder's has more. */
+    /* Through the folder's descriptor: a socket's name has at most 107 bytes, a folder's more. */
     DTPI_AUTO_FD int dir = open(job_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot open %s: %m", job_dir);
@@ -117,7 +117,8 @@ dtp_status dtpi_shim_connect(const char *job_dir, int *fd_out, dtp_error *err)
     if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) < 0) {
         if (errno == ECONNREFUSED || errno == ENOENT)
             return dtpi_fail(err, DTP_ERR_NOT_FOUND, "no shim listens in %s", job_dir);
-        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot reach the shim in %s: %m", job_dir);
+        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot reach the shim in %s: %m",
+                         job_dir);
     }
     *fd_out = dtpi_take_fd(&fd);
     return DTP_OK;

@@ -87,7 +87,8 @@ static dtp_status describe(const setup *s, dtp_error *err)
     if (!s->step)
         return dtpi_fail(err, DTP_ERR_EXEC, "cannot execute '%s': %m", req->path);
     if (strcmp(s->step, "chdir") == 0)
-        return dtpi_fail(err, dtpi_status_of_errno(s->error), "cannot enter folder '%s': %m", req->cwd);
+        return dtpi_fail(err, dtpi_status_of_errno(s->error), "cannot enter folder '%s': %m",
+                         req->cwd);
     return dtpi_fail(err, dtpi_status_of_errno(s->error), "%s: %m", s->step);
 }
 

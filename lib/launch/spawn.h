@@ -4,8 +4,8 @@
  *
  * The child shares the parent's memory until it has executed the program (as vfork does), so that a
  * failure is known here, with its cause, when the call returns. It gets a process group of its own,
- * /dev/null as input, pipes as output, default signals, and SIGKILL when the calling thread's process
- * dies. Meant for the small shim: single-threaded callers only.
+ * /dev/null as input, pipes as output, default signals, and SIGKILL when the calling thread's
+ * process dies. Meant for the small shim: single-threaded callers only.
  */
 #ifndef DTPI_LAUNCH_SPAWN_H
 #define DTPI_LAUNCH_SPAWN_H
@@ -33,12 +33,14 @@ typedef struct dtpi_child {
     int out_fd, err_fd;                 /* ends to read, non-blocking, CLOEXEC */
 } dtpi_child;
 
-/* Errors: EXEC (errno kept: ENOENT, EACCES, ENOEXEC ...), LIMIT (descriptors, processes), IO, PERM. */
+/* Errors: EXEC (errno kept: ENOENT, EACCES, ENOEXEC ...), LIMIT (descriptors, processes), IO, PERM.
+ */
 dtp_status dtpi_spawn(const dtpi_spawn_req *req, dtpi_child *child_out, dtp_error *err);
 
 /*
  * Where `name` is found: as it stands when it has a slash (relative to `cwd`), else in `path_list`
- * (PATH; NULL: /usr/local/bin:/usr/bin:/bin). Errors: EXEC with ENOENT or EACCES, naming the program.
+ * (PATH; NULL: /usr/local/bin:/usr/bin:/bin). Errors: EXEC with ENOENT or EACCES, naming the
+ * program.
  */
 dtp_status dtpi_find_program(const char *name, const char *path_list, const char *cwd,
                              char path_out[PATH_MAX], dtp_error *err);

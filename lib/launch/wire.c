@@ -2,8 +2,8 @@
 /*
  * wire.c - frames between supervisor and shim, both ways from one table of fields.
  *
- * Bytes come from a process of the same user, and are bounded all the same: lengths before use, texts
- * must end, lists must hold as many texts as they say.
+ * Bytes come from a process of the same user, and are bounded all the same: lengths before use,
+ * texts must end, lists must hold as many texts as they say.
  */
 #include "launch/wire.h"
 

@@ -46,8 +46,8 @@ dtp_status agent_open(shim *s, dtp_error *err)
     int64_t timeout_ms = 0;
 
     if (timeout && !dtpi_parse_i64(timeout, 1, INT32_MAX, &timeout_ms))
-        return dtpi_fail(err, DTP_ERR_FORMAT, "DTP_TIMEOUT_MS is '%.40s', not a number of milliseconds",
-                         timeout);
+        return dtpi_fail(err, DTP_ERR_FORMAT,
+                         "DTP_TIMEOUT_MS is '%.40s', not a number of milliseconds", timeout);
     dtp_status st = read_secret(m->secret, secret, err);
     if (st < 0)
         return st;

@@ -76,7 +76,7 @@ static dtp_status adopt_fds(shim *s, dtp_error *err)
 static dtp_status open_folder(shim *s, const char *dir, dtp_error *err)
 {
     const char *slash = strrchr(dir, '/');
-    snprintf(s->name, sizeof(s->name), "%s", slash ? slash + 1 : dir);
+    snprintf(s->name, sizeof(s->name), "%.63s", slash ? slash + 1 : dir);
     if (chdir(dir) < 0)
         return dtpi_fail(err, DTP_ERR_IO, "cannot enter %s: %m", dir);
     if (mkdir("logs", 0700) < 0 && errno != EEXIST)
@@ -131,7 +131,8 @@ static dtp_status open_signals(shim *s, signals *sig, dtp_error *err)
 
 static bool is_needed(const shim *s)
 {
-    return s->gang.phase != PHASE_NONE || (!s->released && serve_has_supervisor(s) && !s->quit_asked);
+    return s->gang.phase != PHASE_NONE ||
+           (!s->released && serve_has_supervisor(s) && !s->quit_asked);
 }
 
 static dtp_status run(shim *s, signals *sig, dtp_error *err)

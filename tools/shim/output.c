@@ -2,8 +2,8 @@
 /*
  * output.c - what ranks write: into log files first, and to the supervisor from there.
  *
- * A supervisor that is slow or absent never stops a rank, and costs no memory: what it lacks is read
- * from the log when its queue has room. One that keeps up gets the bytes without that detour.
+ * A supervisor that is slow or absent never stops a rank, and costs no memory: what it lacks is
+ * read from the log when its queue has room. One that keeps up gets the bytes without that detour.
  */
 #include "shim/shim.h"
 
@@ -60,7 +60,8 @@ static size_t write_log(stream *st, const uint8_t *data, size_t bytes)
 failed:
     st->written += done;
     if (!st->log_failed)
-        shim_notice(st->owner->shim, "the log of rank %d cannot be written: %m", (int)st->owner->index);
+        shim_notice(st->owner->shim, "the log of rank %d cannot be written: %m",
+                    (int)st->owner->index);
     st->log_failed = true;
     return done;
 }
@@ -119,7 +120,8 @@ dtp_status output_open(shim *s, rank *r, int fds[2], dtp_error *err)
     for (int i = 0; i < 2; i++) {
         stream *st = &r->streams[i];
         *st = (stream){ .owner = r, .number = i + 1, .log_fd = -1 };
-        st->source = (dtpi_source){ .fd = dtpi_take_fd(&fds[i]), .events = EPOLLIN, .ready = ready };
+        st->source =
+            (dtpi_source){ .fd = dtpi_take_fd(&fds[i]), .events = EPOLLIN, .ready = ready };
         const dtp_status status = dtpi_source_add(s->ctx, &st->source, err);
         if (status < 0)
             return status;
@@ -141,8 +143,9 @@ static bool catch_up(shim *s, stream *st)
 
     if (dtpi_conn_room(s->supervisor) == 0)
         return false;
-    const ssize_t n = pread(st->log_fd, data, DTPI_MIN(sizeof(data), (size_t)(st->written - st->sent)),
-                            (off_t)st->sent);
+    const ssize_t n =
+        pread(st->log_fd, data, DTPI_MIN(sizeof(data), (size_t)(st->written - st->sent)),
+              (off_t)st->sent);
     if (n <= 0) {
         st->sent = st->written;
         shim_notice(s, "the log of rank %d cannot be read", (int)st->owner->index);

@@ -37,8 +37,8 @@ static void refuse(dtpi_conn *c, dtp_status status, const char *text)
 /* ---- ports ---- */
 
 /*
- * Bound and never listening, with SO_REUSEADDR: the kernel gives the port to nobody else, but a rank
- * that names it and sets SO_REUSEADDR too (torch, gRPC) can listen on it.
+ * Bound and never listening, with SO_REUSEADDR: the kernel gives the port to nobody else, but a
+ * rank that names it and sets SO_REUSEADDR too (torch, gRPC) can listen on it.
  */
 static int reserve_port(uint16_t *port_out)
 {
@@ -95,7 +95,8 @@ static void give_ports(shim *s, dtpi_conn *c, uint32_t n)
         const uint8_t raw[2] = { (uint8_t)port, (uint8_t)(port >> 8) };
         dtpi_buf_append(&list, raw, sizeof(raw));
     }
-    reply(c, &(dtpi_shim_msg){ .type = DTPI_SHIM_PORTS, .data = list.data, .data_bytes = list.len });
+    reply(c,
+          &(dtpi_shim_msg){ .type = DTPI_SHIM_PORTS, .data = list.data, .data_bytes = list.len });
 }
 
 /* ---- messages ---- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Job specs: checks name the field, YAML names line and field, the record reads back what was written. */
+/* Job specs: checks name the field, YAML names line and field, the record reads back what was
+ * written. */
 #include "check.h"
 
 #include "job/spec.h"
@@ -50,14 +51,16 @@ static void test_what_is_wrong_is_named_by_field(void **state)
     } cases[] = {
         { { .argv = argv_true }, "ranks: 0 is not within 1 and 65536" },
         { { .argv = argv_true, .n_ranks = 70000 }, "ranks: 70000" },
-        { { .argv = argv_true, .n_ranks = 2, .min_ranks = 3 }, "min_ranks: 3 is not within 1 and 2" },
+        { { .argv = argv_true, .n_ranks = 2, .min_ranks = 3 },
+          "min_ranks: 3 is not within 1 and 2" },
         { { .argv = argv_true, .n_ranks = 2, .grace_ms = -1 }, "grace: -1" },
         { { .argv = argv_true, .n_ranks = 2, .name = "a/b" }, "name: 'a/b'" },
         { { .argv = argv_true, .n_ranks = 2, .name = "" }, "name: ''" },
         { { .argv = argv_true, .n_ranks = 2, .name = "..." }, "name: '...'" },
         { { .argv = argv_true, .n_ranks = 2, .env = no_equals }, "env: 'A'" },
         { { .argv = argv_true, .n_ranks = 2, .env = no_name }, "env: '=1'" },
-        { { .argv = argv_true, .n_ranks = 2, .env = own }, "env: DTP_RANK is set by the job itself" },
+        { { .argv = argv_true, .n_ranks = 2, .env = own },
+          "env: DTP_RANK is set by the job itself" },
         { { .argv = empty, .n_ranks = 2 }, "no program" },
         { { .n_ranks = 2 }, "no program" },
     };
@@ -193,7 +196,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_yaml_fills_all_fields, set_up, tear_down),
         cmocka_unit_test(test_yaml_that_is_wrong_is_named_by_line_and_field),
         cmocka_unit_test_setup_teardown(test_a_huge_file_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_the_record_reads_back_what_was_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_record_reads_back_what_was_written, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,15 +54,18 @@ static void test_the_child_gets_what_it_was_given(void **state)
     char out[512], want[64];
 
     (void)state;
-    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);   /* what the test itself was given is not the point */
+    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC); /* what the test itself was given is not the point */
     assert_int_equal(sched_getaffinity(0, sizeof(own.bits), (cpu_set_t *)own.bits), 0);
     dtpi_cpuset_set(&one, (uint32_t)dtpi_cpuset_next(&own, 0));
-    assert_int_equal(run("pwd; echo $A; read x || echo eof; ps -o pgid= -p $$ | tr -d ' '; echo $$; "
-                         "grep Cpus_allowed_list /proc/self/status | cut -f2; ls /proc/self/fd | wc -l",
-                         &req, out, sizeof(out)), 0);
+    assert_int_equal(
+        run("pwd; echo $A; read x || echo eof; ps -o pgid= -p $$ | tr -d ' '; echo $$; "
+            "grep Cpus_allowed_list /proc/self/status | cut -f2; ls /proc/self/fd | wc -l",
+            &req, out, sizeof(out)),
+        0);
     int pgid, pid, n_fds;
     char cpus[32], cwd[32], a[32], eof[8];
-    assert_int_equal(sscanf(out, "%31s b %31s %7s %d %d %31s %d", cwd, a, eof, &pgid, &pid, cpus, &n_fds), 7);
+    assert_int_equal(
+        sscanf(out, "%31s b %31s %7s %d %d %31s %d", cwd, a, eof, &pgid, &pid, cpus, &n_fds), 7);
     assert_string_equal(cwd, "/usr");
     assert_string_equal(eof, "eof");
     assert_int_equal(pgid, pid);
@@ -81,7 +84,8 @@ static void test_signals_are_as_in_a_fresh_process(void **state)
     sigemptyset(&usr1);
     sigaddset(&usr1, SIGUSR1);
     sigprocmask(SIG_BLOCK, &usr1, NULL);
-    assert_int_equal(run("grep -E 'Sig(Blk|Ign)' /proc/self/status | cut -f2", NULL, out, sizeof(out)), 0);
+    assert_int_equal(
+        run("grep -E 'Sig(Blk|Ign)' /proc/self/status | cut -f2", NULL, out, sizeof(out)), 0);
     assert_string_equal(out, "0000000000000000\n0000000000000000\n");
     sigprocmask(SIG_UNBLOCK, &usr1, NULL);
     signal(SIGPIPE, SIG_DFL);
@@ -95,7 +99,8 @@ static void test_a_kept_descriptor_stays_open_and_a_limit_is_restored(void **sta
     char out[64];
 
     (void)state;
-    assert_int_equal(run("ulimit -n; [ -e /proc/self/fd/50 ] && echo kept", &req, out, sizeof(out)), 0);
+    assert_int_equal(run("ulimit -n; [ -e /proc/self/fd/50 ] && echo kept", &req, out, sizeof(out)),
+                     0);
     assert_string_equal(out, "77\nkept\n");
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     close(fd);
@@ -143,7 +148,7 @@ static void test_programs_are_found_as_a_shell_finds_them(void **state)
     assert_ok(dtpi_find_program("prog", dir, NULL, path, ERR));
     assert_string_equal(path, file);
     assert_ok(dtpi_find_program("./prog", NULL, dir, path, ERR));
-    assert_ok(dtpi_find_program("prog", "/nowhere::/else", dir, path, ERR));   /* "" is the folder */
+    assert_ok(dtpi_find_program("prog", "/nowhere::/else", dir, path, ERR)); /* "" is the folder */
     assert_ok(dtpi_find_program("sh", NULL, NULL, path, ERR));
     assert_status(DTP_ERR_EXEC, dtpi_find_program("prog", "/nowhere", NULL, path, ERR));
     assert_int_equal(ERR->sys_errno, ENOENT);
