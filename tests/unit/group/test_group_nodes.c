@@ -13,6 +13,7 @@
 #include "group/group.h"
 
 static const uint8_t secret[DTP_SECRET_BYTES] = "a secret of thirty-two bytes...";
+static const uint8_t other_secret[DTP_SECRET_BYTES] = "another one";
 
 /* What the processes of one group know. */
 struct nodes {
@@ -24,6 +25,7 @@ struct nodes {
     int timeout_ms;
     const char *net;
     bool insecure;
+    int odd_node;               /* has another secret; 0: none */
     int64_t *at_ns;             /* shared */
     void (*fn)(const struct nodes *w, int rank, dtp_group *g);
     dtp_status want;            /* of the join */
@@ -77,6 +79,13 @@ static void agent_log(void *user, dtp_log_level level, const char *topic, const 
         __atomic_fetch_add(&w->at_ns[100], 1, __ATOMIC_RELAXED);
 }
 
+static const uint8_t *secret_of(const struct nodes *w, int node)
+{
+    if (w->insecure)
+        return NULL;
+    return node > 0 && node == w->odd_node ? other_secret : secret;
+}
+
 static void run_agent(int node, const struct nodes *w)
 {
     char name[80];
@@ -87,7 +96,7 @@ static void run_agent(int node, const struct nodes *w)
     const dtpi_agent_opts o = { .job = w->job, .world_size = (uint32_t)w->n_ranks,
                                 .n_local = (uint32_t)(w->first[node + 1] - w->first[node]),
                                 .socket = name, .root = w->root, .is_root = node == 0,
-                                .secret = w->insecure ? NULL : secret, .net = w->net,
+                                .secret = secret_of(w, node), .net = w->net,
                                 .timeout_ms = w->timeout_ms };
     const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir(), .log = agent_log,
                               .log_user = (void *)(uintptr_t)w, .log_level = DTP_LOG_INFO };
@@ -96,6 +105,10 @@ static void run_agent(int node, const struct nodes *w)
     RANK_OK(dtpi_agent_open(ctx, &o, &agent, ERR));
     while (!dtpi_agent_is_done(agent) || !dtpi_agent_is_idle(agent))
         RANK_CHECK(dtp_ctx_dispatch(ctx, -1, ERR) >= 0);
+    /* Those who come late to a group that failed are told why. */
+    const int64_t end = ranks_now_ns() + 500 * DTPI_NS_PER_MS;
+    while (dtpi_agent_failed_early(agent) && ranks_now_ns() < end)
+        RANK_CHECK(dtp_ctx_dispatch(ctx, 20, ERR) >= 0);
     dtpi_agent_close(agent);
     dtp_ctx_close(ctx);
 }
@@ -103,7 +116,7 @@ static void run_agent(int node, const struct nodes *w)
 static void run_rank(int rank, const struct nodes *w)
 {
     dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = w->n_ranks, .job = w->job,
-                         .secret = w->insecure ? NULL : secret, .insecure = w->insecure,
+                         .insecure = w->insecure,
                          .timeout_ms = w->timeout_ms, .root = w->root, .net = w->net };
     const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir() };
     char name[80];
@@ -115,9 +128,16 @@ static void run_rank(int rank, const struct nodes *w)
         node++;
     socket_of(w, node, name, sizeof(name));
     o.agent = name;
+    o.secret = secret_of(w, node);
     o.local_rank = rank - w->first[node];
     o.local_size = w->first[node + 1] - w->first[node];
     RANK_OK(dtp_ctx_open(&co, &ctx, ERR));
+    if (w->odd_node && node == w->odd_node) {
+        RANK_STATUS(DTP_ERR_AUTH, dtp_group_join(ctx, &o, &g, ERR));
+        RANK_TEXT("another secret");
+        dtp_ctx_close(ctx);
+        return;
+    }
     RANK_STATUS(w->want, dtp_group_join(ctx, &o, &g, ERR));
     if (w->want < 0) {
         RANK_TEXT(w->text);
@@ -518,6 +538,18 @@ static void test_missing_ranks_of_several_nodes_are_named_to_all(void **state)
     munmap(w.at_ns, 4096);
 }
 
+static void test_a_node_with_another_secret_is_told_and_stays_out(void **state)
+{
+    struct nodes w = nodes_of("22", nothing);
+
+    (void)state;
+    w.odd_node = 1;
+    w.timeout_ms = 300;
+    w.want = DTP_ERR_PEER;
+    w.text = "ranks 2-3 of 4 never joined";
+    run_nodes(&w, -1);
+}
+
 /* ---- strangers ---- */
 
 static void stranger(const struct nodes *w, const void *bytes, size_t n, bool waits)
@@ -547,6 +579,13 @@ static void with_strangers(const struct nodes *w, int rank, dtp_group *g)
     uint8_t junk[300];
     uint64_t seed = 42;
 
+    /* Many that say nothing: more than an agent keeps. */
+    for (int i = 0; rank == 2 && i < 400; i++) {
+        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                  .sin_port = htons((uint16_t)atoi(strchr(w->root, ':') + 1)) };
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        RANK_CHECK(fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0);
+    }
     for (int i = 0; rank == 1 && i < 100; i++) {
         for (size_t k = 0; k < sizeof(junk); k++)
             junk[k] = (uint8_t)check_random(&seed);
@@ -584,6 +623,7 @@ int main(void)
         cmocka_unit_test(test_death_is_named_on_all_nodes),
         cmocka_unit_test(test_an_agent_that_dies_takes_its_node_with_it),
         cmocka_unit_test(test_missing_ranks_of_several_nodes_are_named_to_all),
+        cmocka_unit_test(test_a_node_with_another_secret_is_told_and_stays_out),
         cmocka_unit_test(test_strangers_at_the_root_disturb_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
