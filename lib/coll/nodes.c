@@ -257,7 +257,8 @@ static dtp_status exchange_items(dtpi_nodes *n, dtp_error *err)
             bytes += items_bytes(n, n->node, segment(n, r, &at));
     for (uint32_t node = 0; node < n->n_nodes; node++)
         want += node == n->node ? 0 : items_bytes(n, node, own);
-    if (!reserve(n, &n->send, &n->send_room, bytes) || !reserve(n, &n->recv, &n->recv_room, want))
+    if (!reserve(n, &n->send, &n->send_room, bytes + 64) ||
+        !reserve(n, &n->recv, &n->recv_room, want + 64))
         return dtpi_fail_nomem(err, bytes + want);
 
     uint8_t *to = n->recv;
@@ -392,6 +393,8 @@ dtp_status dtpi_nodes_begin(dtpi_nodes *n, const dtpi_coll_call *call, dtp_error
             return st;
     }
     n->call = *call;
+    if (!call->count)
+        n->call.in = n->call.out = n->shm->slots;
     n->chunk = chunk_of(n);
     n->at = 0;
     n->count = DTPI_MIN(n->chunk, call->count);

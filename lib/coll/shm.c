@@ -368,6 +368,8 @@ dtp_status dtpi_shm_begin(dtpi_shm *e, const dtpi_coll_call *call, dtp_error *er
     if (e->seq == 1)
         e->oversubscribed = dtpi_shm_is_crowded(e);
     e->call = *call;
+    if (DTPI_UNLIKELY(!call->count))
+        e->call.in = e->call.out = e->slots;    /* NULL is legal then, and no place to count from */
     dtpi_coll_header(call, e->header);
     dtpi_shm_plan_make(&e->plan, call, e->elem_bytes, e->o.n, e->oversubscribed);
     begin_rings(e);

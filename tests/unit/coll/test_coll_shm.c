@@ -216,7 +216,7 @@ static void test_calls_of_all_sizes_follow_each_other(void **state)
 
 static int mismatch_rank(dtpi_shm *e, void *user)
 {
-    static float in[70000], out[70000];
+    static _Thread_local float in[70000], out[70000];
     const dtpi_coll_call good = { DTPI_ALLREDUCE, DTP_F32, DTP_SUM, 0, 100, in, out };
     dtpi_coll_call bad = good;
     dtp_error err;
@@ -243,7 +243,7 @@ static void test_different_calls_are_named_on_all_and_the_next_works(void **stat
 
 static int late_rank(dtpi_shm *e, void *user)
 {
-    static float in[64], out[64];
+    static _Thread_local float in[64], out[64];
     const dtpi_coll_call c = { DTPI_ALLREDUCE, DTP_F32, DTP_SUM, 0, 1, in, out };
     dtp_error err;
 
@@ -268,7 +268,7 @@ static void test_members_that_do_not_come_are_named(void **state)
 static int verdict_rank(dtpi_shm *e, void *user)
 {
     _Atomic uint32_t *verdict = user;
-    static float in[1], out[1];
+    static _Thread_local float in[1], out[1];
     const dtpi_coll_call c = { DTPI_ALLREDUCE, DTP_F32, DTP_SUM, 0, 1, in, out };
     dtp_error err;
 
