@@ -38,22 +38,24 @@ typedef struct dtpi_coll_call {
 
 enum {
     DTPI_SHM_MAX_MEMBERS = 1024,
-    DTPI_SHM_INLINE = 40,       /* bytes that travel with the announcement */
+    DTPI_SHM_INLINE = 168,      /* bytes that travel with the announcement */
     DTPI_SHM_CPU_WORDS = 16     /* 1024 processors */
 };
 
-/* Announcement of a call: one line of the cache, written by one member, `seq` last. */
+/* Announcement of a call: some lines of the cache, written by one member, `seq` last. */
 typedef struct dtpi_shm_line {
     _Alignas(64) _Atomic uint64_t seq;
     uint64_t header[2];
     uint8_t data[DTPI_SHM_INLINE];
 } dtpi_shm_line;
 
-static_assert(sizeof(dtpi_shm_line) == 64, "an announcement is one line");
+static_assert(sizeof(dtpi_shm_line) == 192, "an announcement is three lines");
 
-/* What one member writes; pairs of lines are kept apart from each other for prefetchers' sake. */
+/* What one member writes; words that change at different times are kept apart for prefetchers' sake. */
 typedef struct dtpi_shm_member {
-    dtpi_shm_line call[4];      /* 0 and 2 are used, in turns */
+    struct {
+        _Alignas(256) dtpi_shm_line line;
+    } call[2];                  /* used in turns */
     _Alignas(128) _Atomic uint64_t tick;    /* iterations finished after a call's first */
     _Alignas(128) _Atomic uint32_t cpu;     /* where it was seen last, plus 1 */
     uint64_t cpus[DTPI_SHM_CPU_WORDS];      /* where it may run */
@@ -61,7 +63,7 @@ typedef struct dtpi_shm_member {
 
 /* What all write. */
 typedef struct dtpi_shm_head {
-    _Alignas(128) _Atomic uint64_t gone;        /* 0, or who gave up and why */
+    _Alignas(256) _Atomic uint64_t gone;        /* 0, or who gave up and why */
     _Alignas(128) _Atomic uint32_t n_sleepers;
     _Alignas(128) _Atomic uint32_t bell;        /* sleepers wait for it to change */
 } dtpi_shm_head;
@@ -192,7 +194,7 @@ static inline int32_t dtpi_shm_rank(const dtpi_shm *e, uint32_t member)
 
 static inline dtpi_shm_line *dtpi_shm_announcement(const dtpi_shm *e, uint32_t member)
 {
-    return &e->members[member].call[(e->seq & 1) * 2];
+    return &e->members[member].call[e->seq & 1].line;
 }
 
 /* The present iteration can begin. */

@@ -251,7 +251,12 @@ static int run_layout(const char *layout, int (*fn)(rank_of_test *t))
     }
     for (uint32_t i = 0; i < n_nodes; i++)
         free(memory[i]);
-    memset(wires, 0, sizeof(wires));
+    for (int i = 0; i < MAX_RANKS * MAX_RANKS; i++)
+        while (wires[i / MAX_RANKS][i % MAX_RANKS]) {
+            struct message *m = wires[i / MAX_RANKS][i % MAX_RANKS];
+            wires[i / MAX_RANKS][i % MAX_RANKS] = m->next;
+            free(m);
+        }
     return failed;
 }
 
