@@ -186,10 +186,11 @@ static dtp_status open_context(dtpi_net *net, const dtpi_net_opts *o, dtp_error 
     return DTP_OK;
 }
 
+/* Serialized: a context may move between threads, and UCX asserts that a single one never changes. */
 static dtp_status open_worker(dtpi_net *net, dtp_error *err)
 {
     const ucp_worker_params_t params = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                         .thread_mode = UCS_THREAD_MODE_SINGLE };
+                                         .thread_mode = UCS_THREAD_MODE_SERIALIZED };
     const ucp_am_handler_param_t handler = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                       UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
