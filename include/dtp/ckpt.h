@@ -49,7 +49,7 @@ typedef struct dtp_ckpt_save_opts {
     int32_t timeout_ms;         /* 0: the group's default, without a group for ever */
 } dtp_ckpt_save_opts;
 
-#define DTP_CKPT_SAVE_OPTS_INIT { sizeof(dtp_ckpt_save_opts) }
+#define DTP_CKPT_SAVE_OPTS_INIT { .size = sizeof(dtp_ckpt_save_opts) }
 
 /*
  * Saves the boxes of all ranks as step `step` under `dir`; returns when it is durable. Collective;

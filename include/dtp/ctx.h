@@ -46,7 +46,7 @@ typedef struct dtp_ctx_opts {
     const char *module_dir;             /* where driver modules lie; NULL: dtp/ beside the library */
 } dtp_ctx_opts;
 
-#define DTP_CTX_OPTS_INIT { sizeof(dtp_ctx_opts) }
+#define DTP_CTX_OPTS_INIT { .size = sizeof(dtp_ctx_opts) }
 
 /*
  * Opens a context. Starts no thread, installs no signal handler; costs three descriptors.

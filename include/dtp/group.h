@@ -34,7 +34,7 @@ typedef struct dtp_group_opts {
     const char *net;            /* control between machines: "tcp", "ucx", NULL: chosen */
 } dtp_group_opts;
 
-#define DTP_GROUP_OPTS_INIT { sizeof(dtp_group_opts) }
+#define DTP_GROUP_OPTS_INIT { .size = sizeof(dtp_group_opts) }
 
 /*
  * Joins the group that `opts` describes and returns when all ranks are there.

@@ -34,7 +34,7 @@ typedef struct dtp_job_spec {
     int32_t reform_ms;          /* wait for the survivors after a death before ending them; 0: none */
 } dtp_job_spec;
 
-#define DTP_JOB_SPEC_INIT { sizeof(dtp_job_spec) }
+#define DTP_JOB_SPEC_INIT { .size = sizeof(dtp_job_spec) }
 
 typedef enum dtp_job_state {
     DTP_JOB_STARTING = 1,
@@ -80,7 +80,7 @@ typedef struct dtp_job_opts {
     uint32_t look_only;         /* attach: 1: read what is known now and supervise nothing */
 } dtp_job_opts;
 
-#define DTP_JOB_OPTS_INIT { sizeof(dtp_job_opts) }
+#define DTP_JOB_OPTS_INIT { .size = sizeof(dtp_job_opts) }
 
 /*
  * Places, locks and starts a gang; returns once the shim has it or says why not.

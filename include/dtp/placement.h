@@ -23,7 +23,7 @@ typedef struct dtp_placement_req {
     uint32_t oversubscribe;     /* 1: ranks may share cores when there are too few */
 } dtp_placement_req;
 
-#define DTP_PLACEMENT_REQ_INIT { sizeof(dtp_placement_req) }
+#define DTP_PLACEMENT_REQ_INIT { .size = sizeof(dtp_placement_req) }
 
 typedef struct dtp_placement_rank {
     size_t size;

@@ -56,7 +56,7 @@ typedef struct dtp_topo_opts {
     uint32_t no_devices;        /* 1: processors and memory only */
 } dtp_topo_opts;
 
-#define DTP_TOPO_OPTS_INIT { sizeof(dtp_topo_opts) }
+#define DTP_TOPO_OPTS_INIT { .size = sizeof(dtp_topo_opts) }
 
 /*
  * Discovers this machine, or reads a recorded one.
