@@ -55,12 +55,18 @@ void dtpi_nvlink_begin(dtpi_nvlink_reader *n, const char *name, const char *n_en
     n->failed |= !n->values;
 }
 
-static const dtpi_nvlink_device *find(const dtpi_nvlink_reader *n, int64_t gp_index)
+static int32_t find(const dtpi_nvlink_reader *n, int64_t gp_index)
 {
     for (uint32_t i = 0; i < n->n_devices; i++)
         if (n->devices[i].gp_index == gp_index)
-            return &n->devices[i];
-    return NULL;
+            return (int32_t)i;
+    return -1;
+}
+
+/* The device at an end of the matrix; NULL where it is not on PCI. */
+static const dtpi_nvlink_device *device_at(const dtpi_nvlink_reader *n, uint32_t end)
+{
+    return n->ends[end] < 0 ? NULL : &n->devices[n->ends[end]];
 }
 
 /* "OSDev:802 PCIDev:449 Package:3 " */
@@ -105,7 +111,8 @@ static uint64_t through_switches(const dtpi_nvlink_reader *n, uint32_t a, uint32
     uint64_t from_a = 0, from_b = 0;
 
     for (uint32_t s = 0; s < n->n_ends; s++) {
-        if (!n->ends[s] || n->ends[s]->is_gpu)
+        const dtpi_nvlink_device *d = device_at(n, s);
+        if (!d || d->is_gpu)
             continue;
         from_a += DTPI_MIN(value_of(n, a, s), (uint64_t)INT32_MAX);
         from_b += DTPI_MIN(value_of(n, b, s), (uint64_t)INT32_MAX);
@@ -120,7 +127,7 @@ dtp_status dtpi_nvlink_report(dtpi_nvlink_reader *n, dtpi_topo_sink *sink, dtp_e
     const uint64_t per_link = per_link_of(n);
     for (uint32_t a = 0; a < n->n_ends; a++)
         for (uint32_t b = a + 1; b < n->n_ends; b++) {
-            const dtpi_nvlink_device *x = n->ends[a], *y = n->ends[b];
+            const dtpi_nvlink_device *x = device_at(n, a), *y = device_at(n, b);
             if (!x || !y || !x->is_gpu || !y->is_gpu)
                 continue;
             uint64_t mb_per_s = value_of(n, a, b);

@@ -20,7 +20,7 @@ typedef struct dtpi_nvlink_reader {
     uint32_t n_devices, cap_devices;
     uint64_t *values;           /* n_ends squared, megabytes per second; NULL: another matrix */
     uint32_t n_values, n_ends, n_indexes;
-    const dtpi_nvlink_device *ends[DTPI_NVLINK_MAX_ENDS];   /* NULL: not on PCI */
+    int32_t ends[DTPI_NVLINK_MAX_ENDS];     /* in devices, which may move; -1: not on PCI */
 } dtpi_nvlink_reader;
 
 /* A device that a matrix may name. */

@@ -129,6 +129,39 @@ static void test_a_bad_line_is_named(void **state)
     assert_text(":3: a PCI device without an address");
 }
 
+static void put_gpu(dtpi_buf *b, uint32_t i)
+{
+    dtpi_buf_printf(b, "<object type=\"PCIDev\" gp_index=\"%u\" pci_busid=\"0000:%02x:00.0\" "
+                    "pci_type=\"0302 [10de:2330]\"/>", i, i);
+}
+
+/* A matrix names its ends before the devices in it make the list of devices move. */
+static void test_devices_inside_a_matrix_leave_its_ends_alone(void **state)
+{
+    DTPI_AUTO_BUF dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+    dtp_topo_path path = DTP_PATH_UNKNOWN;
+    dtp_topo *topo = NULL;
+    uint32_t n_links = 0;
+
+    (void)state;
+    dtpi_buf_printf(&b, "<topology version=\"2.0\"><object type=\"Machine\">"
+                    "<object type=\"PU\" os_index=\"0\" cpuset=\"0x1\"/>");
+    for (uint32_t i = 1; i <= 64; i++)
+        put_gpu(&b, i);
+    dtpi_buf_printf(&b, "</object><distances2 name=\"NVLinkBandwidth\" nbobjs=\"2\">"
+                    "<indexes>PCIDev:1 PCIDev:2</indexes>");
+    for (uint32_t i = 65; i <= 70; i++)
+        put_gpu(&b, i);
+    dtpi_buf_printf(&b, "<u64values>0 100000 100000 0</u64values></distances2></topology>");
+    assert_false(b.failed);
+    assert_ok(load_bytes(b.data, b.len, &topo));
+    assert_ok(dtp_topo_path_between(topo, (uint32_t)nth(topo, DTP_TOPO_GPU, 0).index,
+                                    (uint32_t)nth(topo, DTP_TOPO_GPU, 1).index, &path, &n_links, ERR));
+    assert_int_equal(path, DTP_PATH_NVLINK);
+    assert_int_equal(n_links, 4);
+    dtp_topo_close(topo);
+}
+
 static void test_every_lack_of_memory_is_told(void **state)
 {
     char path[1024];
@@ -176,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_files_cut_short_are_refused),
         cmocka_unit_test(test_changed_bytes_never_crash),
         cmocka_unit_test(test_a_bad_line_is_named),
+        cmocka_unit_test(test_devices_inside_a_matrix_leave_its_ends_alone),
         cmocka_unit_test(test_every_lack_of_memory_is_told),
     };
 
