@@ -55,6 +55,10 @@ static dtp_status add_core(dtpi_place_pool *pool, const dtp_topo_obj *obj, const
                            const dtpi_cpuset *busy, dtp_error *err)
 {
     dtpi_place_core *core = &pool->cores[pool->n_cores];
+
+    /* A recorded machine may have a core of which no processor is there. */
+    if (!obj->cpus)
+        return DTP_OK;
     const dtp_status st = parse_cpus(obj->cpus, &core->pus, "processors", err);
 
     if (st < 0)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_topo.c - what a recorded machine may hold: a hwloc XML document, else the value of a sysfs file.
- * A document that is accepted must render in every format.
+ * A document that is accepted must render in every format, and ranks can be placed on it or not.
  */
 #include "fuzz.h"
+
+#include <dtp/placement.h>
 
 #include "topo/parse.h"
 #include "topo/topo.h"
@@ -36,6 +38,18 @@ static void try_render(const dtp_topo *topo)
     }
 }
 
+static void try_place(const dtp_topo *topo)
+{
+    const dtp_placement_req req = { .size = sizeof(req), .n_ranks = 2, .oversubscribe = 1,
+                                    .gpus_per_rank = dtp_topo_count(topo, DTP_TOPO_GPU) / 2 };
+    dtp_placement *placement = NULL;
+    dtp_error err;
+    const dtp_status st = dtp_placement_solve(topo, &req, &placement, &err);
+
+    FUZZ_CHECK(st == DTP_OK || st == DTP_ERR_LIMIT);
+    dtp_placement_free(placement);
+}
+
 static void try_xml(char *text, size_t bytes)
 {
     const dtpi_topo_where where = { .a = &dtpi_malloc_allocator, .xml = text, .xml_bytes = bytes, .xml_path = "fuzz",
@@ -46,10 +60,12 @@ static void try_xml(char *text, size_t bytes)
 
     FUZZ_CHECK(build);
     if (dtpi_topo_hwxml_ops.read(dtpi_topo_build_sink(build), &where, &err) >= 0 &&
-        dtpi_topo_build_end(build, &err) >= 0)
+        dtpi_topo_build_end(build, &err) >= 0) {
         try_render(topo);
-    else
+        try_place(topo);
+    } else {
         FUZZ_CHECK(err.status < 0 && err.text[0]);
+    }
     dtpi_topo_build_free(build);
     dtp_topo_close(topo);
 }

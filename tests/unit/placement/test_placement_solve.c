@@ -227,6 +227,22 @@ static void test_pus_without_cores_are_dealt_alone(void **state)
     dtp_topo_close(topo);
 }
 
+static void test_cores_without_processors_are_not_dealt(void **state)
+{
+    facts f = facts_begin();
+
+    (void)state;
+    facts_processors(&f, 1, 2, 1);
+    facts_cpu(&f, DTP_TOPO_CORE, 7, "9");
+    dtp_topo *topo = facts_end(&f);
+    dtp_placement *p = solve(topo, (dtp_placement_req){ .n_ranks = 2 });
+    assert_string_equal(rank_of(p, 0).cpus, "0");
+    assert_string_equal(rank_of(p, 1).cpus, "1");
+    dtp_placement_free(p);
+    assert_status(DTP_ERR_LIMIT, refuse(topo, (dtp_placement_req){ .n_ranks = 3 }));
+    dtp_topo_close(topo);
+}
+
 static void test_wrong_requests_are_refused(void **state)
 {
     dtp_topo *topo = facts_gpu_machine();
@@ -264,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_more_cores_than_there_are_cannot_be_shared),
         cmocka_unit_test(test_nics_that_are_down_are_not_named),
         cmocka_unit_test(test_pus_without_cores_are_dealt_alone),
+        cmocka_unit_test(test_cores_without_processors_are_not_dealt),
         cmocka_unit_test(test_wrong_requests_are_refused),
     };
 
