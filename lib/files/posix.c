@@ -20,6 +20,7 @@ typedef struct posix_file {
     dtpi_file base;
     int fd;
     uint64_t expected;          /* bytes the file was made for; 0: unknown */
+    bool locked;
 } posix_file;
 
 static dtp_status fail_errno(dtp_error *err, const char *what, const char *path)
@@ -200,8 +201,12 @@ static dtp_status posix_close_file(dtpi_file *file, dtp_error *err)
 {
     posix_file *f = DTPI_CONTAINER(file, posix_file, base);
     const dtp_allocator *a = file->files->a;
+    struct flock unlock = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
     dtp_status st = DTP_OK;
 
+    /* A child that was forked meanwhile holds the same open file, and would keep the lock. */
+    if (f->locked)
+        fcntl(f->fd, F_OFD_SETLK, &unlock);
     /* Linux frees the descriptor whatever close says; EINTR is no failure. */
     if (close(f->fd) < 0 && errno != EINTR)
         st = fail_errno(err, "close", file->path);
@@ -323,7 +328,10 @@ static dtp_status posix_lock(dtpi_files *files, const char *path, dtpi_file **fi
             return fail_errno(err, "lock", path);
         /* No locks here: names of their own still keep two writers apart. */
     }
-    return file_new(files, path, dtpi_take_fd(&fd), file_out, err);
+    const dtp_status st = file_new(files, path, dtpi_take_fd(&fd), file_out, err);
+    if (st >= 0)
+        DTPI_CONTAINER(*file_out, posix_file, base)->locked = true;
+    return st;
 }
 
 static const struct dtpi_files_ops posix_ops = {

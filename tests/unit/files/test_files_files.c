@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "files/files.h"
@@ -152,6 +153,34 @@ static void test_lock_has_one_holder(void **state)
     assert_ok(f->ops->remove(f, path, ERR));
 }
 
+static void test_a_lock_is_given_back_though_a_forked_child_lives(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *f = NULL;
+    dtpi_file *first = NULL, *second = NULL;
+    const char *path = in_base("lock");
+    int gate[2];
+    char c;
+
+    (void)state;
+    assert_ok(dtpi_files_open(A, "posix", &f, ERR));
+    assert_int_equal(pipe(gate), 0);
+    assert_ok(f->ops->lock(f, path, &first, ERR));
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(gate[1]);
+        _exit(read(gate[0], &c, 1) == 0 ? 0 : 1);
+    }
+    assert_ok(f->ops->close_file(first, ERR));
+    const dtp_status st = f->ops->lock(f, path, &second, ERR);
+    close(gate[1]);
+    close(gate[0]);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(st, DTP_OK);
+    assert_ok(f->ops->close_file(second, ERR));
+    assert_ok(f->ops->remove(f, path, ERR));
+}
+
 static void test_paths_too_long_are_refused(void **state)
 {
     char path[DTPI_PATH_MAX], name[DTPI_PATH_MAX];
@@ -232,6 +261,7 @@ int main(void)
         BOTH(test_publish_all_leaves_no_temporary_file),
         BOTH(test_folders_are_made_with_their_parents),
         BOTH(test_lock_has_one_holder),
+        cmocka_unit_test(test_a_lock_is_given_back_though_a_forked_child_lives),
         cmocka_unit_test(test_paths_too_long_are_refused),
         cmocka_unit_test(test_full_disk_says_how_much_is_missing),
         cmocka_unit_test(test_what_is_no_file_is_not_read),
