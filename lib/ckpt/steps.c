@@ -127,6 +127,7 @@ dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char 
                              uint64_t *step_out, dtp_error *err)
 {
     DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
+    dtp_error unseen = { 0 };
 
     const dtp_status st = dtpi_steps_list(files, dir, &list, err);
     if (st < 0)
@@ -144,7 +145,15 @@ dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char 
                 *err = why;
             return one;
         }
+        if (!dtpi_step_is_damaged(one) && !unseen.status)
+            unseen = why;
         dtpi_logf(log, DTP_LOG_WARN, "ckpt", "step %" PRIu64 " is passed over: %s", steps[i], why.text);
+    }
+    /* A run that begins anew because its steps could not be looked at would lose them all. */
+    if (unseen.status) {
+        if (err)
+            *err = unseen;
+        return unseen.status;
     }
     return dtpi_fail(err, DTP_ERR_NOT_FOUND, "no complete checkpoint under %s (%zu steps looked at)",
                      dir, list.len / sizeof(*steps));

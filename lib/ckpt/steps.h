@@ -25,7 +25,10 @@ dtp_status dtpi_step_check(dtpi_files *files, const char *dir, uint64_t step, dt
 /* The status says that the step itself is not whole, not that it could not be looked at. */
 bool dtpi_step_is_damaged(dtp_status st);
 
-/* Newest step that dtpi_step_check likes; what it passes over is logged. Errors: NOT_FOUND, IO. */
+/*
+ * Newest step that dtpi_step_check likes; what it passes over is logged. Errors: NOT_FOUND; where there
+ * is none, but a step could not be looked at, what stood in the way (IO, PERM, LIMIT, VERSION).
+ */
 dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char *dir,
                              uint64_t *step_out, dtp_error *err);
 

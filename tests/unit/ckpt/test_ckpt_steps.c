@@ -2,6 +2,8 @@
 /* Which step is the newest, which go, and what a folder with other things in it does. */
 #include "ranks.h"
 
+#include <errno.h>
+
 #include "ckpt/steps.h"
 
 static const dtp_allocator *const A = &dtpi_malloc_allocator;
@@ -77,6 +79,22 @@ static void test_damaged_steps_are_passed_over_and_logged(void **state)
     assert_non_null(strstr(log_text, "step 4 is passed over: ck/step-00000000000000000004/shard-00000-of-00001.0000000000004007.safetensors has 4096 bytes instead of 4128"));
     assert_non_null(strstr(log_text, "step 3 is passed over: ck/step-00000000000000000003/manifest.json: checksum mismatch"));
     assert_non_null(strstr(log_text, "step 2 is passed over: cannot look at"));
+}
+
+static void test_steps_that_cannot_be_looked_at_are_not_missing(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = mem_files();
+    uint64_t step = 0;
+
+    (void)state;
+    save(files, 1, 0);
+    dtpi_files_mem_fail(files, 2, EMFILE);      /* the list, then the manifest */
+    assert_status(DTP_ERR_LIMIT, dtpi_steps_latest(files, &silent, "ck", &step, ERR));
+    assert_text("cannot open ck/step-00000000000000000001/manifest.json");
+    save(files, 2, 0);
+    dtpi_files_mem_fail(files, 2, EIO);
+    assert_ok(dtpi_steps_latest(files, &silent, "ck", &step, ERR));
+    assert_int_equal(step, 1);
 }
 
 static void test_nothing_is_found_where_nothing_is(void **state)
@@ -169,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_newest_is_a_number_not_a_text),
         cmocka_unit_test(test_damaged_steps_are_passed_over_and_logged),
+        cmocka_unit_test(test_steps_that_cannot_be_looked_at_are_not_missing),
         cmocka_unit_test(test_nothing_is_found_where_nothing_is),
         cmocka_unit_test(test_retention_keeps_the_newest_complete_ones),
         cmocka_unit_test(test_retention_never_removes_what_was_just_saved),
