@@ -75,14 +75,16 @@ DTP_API dtp_status dtp_ckpt_latest(dtp_ctx *ctx, const char *dir, uint64_t *step
 
 /*
  * Numbers of all step folders under `dir`, ascending, complete or not: writes at most `capacity` and
- * says in `*n_out` how many there are. Errors: NOT_FOUND (dir), IO. Threads: ctx. Since 0.1.
+ * says in `*n_out` how many there are. Errors: INVAL (no dir), NOT_FOUND (dir), IO, PERM, LIMIT, NOMEM.
+ * Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_ckpt_list(dtp_ctx *ctx, const char *dir, uint64_t *steps_out, size_t capacity,
                                  size_t *n_out, dtp_error *err);
 
 /*
- * Opens a step for reading. Errors: NOT_FOUND, FORMAT, TRUNCATED, CORRUPT (manifest checksum), VERSION,
- * IO, NOMEM. Caller closes. Threads: ctx. Since 0.1.
+ * Opens a step for reading. Errors: INVAL (no dir), NOT_FOUND, FORMAT, TRUNCATED, CORRUPT (manifest
+ * checksum, coverage), VERSION, UNSUPPORTED (codec), IO, PERM, LIMIT, NOMEM. Caller closes. Threads: ctx.
+ * Since 0.1.
  */
 DTP_API dtp_status dtp_ckpt_open(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
                                  dtp_error *err);
@@ -120,8 +122,9 @@ DTP_API dtp_status dtp_ckpt_find(const dtp_ckpt *ckpt, const char *name, uint32_
 /*
  * Reads boxes into the callers' memory; reads only the bytes it needs and verifies them. dtype and
  * shape must agree with what is stored (shape NULL: not compared).
- * Errors: NOT_FOUND (tensor), INVAL (dtype or shape differs: names both), RANGE (box), CORRUPT,
- * TRUNCATED, IO, NOMEM. Threads: ctx. Since 0.1.
+ * Errors: NOT_FOUND (tensor or shard), INVAL (dtype or shape differs: names both), RANGE (box), CORRUPT,
+ * TRUNCATED, FORMAT, IO, PERM, LIMIT, NOMEM. After a failure the memory holds anything. Threads: ctx.
+ * Since 0.1.
  */
 DTP_API dtp_status dtp_ckpt_read(dtp_ckpt *ckpt, const dtp_ckpt_tensor *tensors, size_t n_tensors,
                                  dtp_error *err);

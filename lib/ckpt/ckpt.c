@@ -30,13 +30,21 @@ static uint64_t fresh_id(dtp_ctx *ctx)
     return (uint64_t)dtp_ctx_now_ns(ctx) * 0x9e3779b97f4a7c15ull ^ (uint64_t)getpid();
 }
 
+static dtp_status check_dir(const char *dir, dtp_error *err)
+{
+    return dir && *dir ? DTP_OK : dtpi_fail(err, DTP_ERR_INVAL, "no folder of checkpoints is given");
+}
+
 /* The callers' structs, of whatever size, as ours. Free `*out` with dtpi_free. */
 static dtp_status read_tensors(const dtp_allocator *a, const dtp_ckpt_tensor *user, size_t n,
                                dtp_ckpt_tensor **out, dtp_error *err)
 {
-    dtp_ckpt_tensor *own = dtpi_alloc_array(a, n + 1, sizeof(*own));
     const char *at = (const char *)user;
 
+    if ((n && !user) || n > UINT32_MAX)
+        return dtpi_fail(err, DTP_ERR_INVAL, "%zu tensors are announced, %s", n,
+                         user ? "too many" : "none is given");
+    dtp_ckpt_tensor *own = dtpi_alloc_array(a, n + 1, sizeof(*own));
     if (!own)
         return dtpi_fail_nomem(err, n * sizeof(*own));
     for (size_t i = 0; i < n; i++) {
@@ -96,11 +104,10 @@ dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64
     dtp_ckpt_save_opts opts;
 
     dtp_status st = DTPI_OPTS_READ(&opts, user, err);
-    if (st < 0)
-        return dtpi_noun(err, "ckpt", st);
-    if (!dir || !*dir || (n_tensors && !tensors) || n_tensors > UINT32_MAX)
-        return dtpi_noun(err, "ckpt", dtpi_fail(err, DTP_ERR_INVAL, "no folder or no tensors given"));
-    st = dtpi_ctx_enter(ctx, err);
+    if (st >= 0)
+        st = check_dir(dir, err);
+    if (st >= 0)
+        st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return dtpi_noun(err, "ckpt", st);
     st = save_entered(ctx, group, dir, step, tensors, n_tensors, &opts, err);
@@ -112,7 +119,9 @@ dtp_status dtp_ckpt_latest(dtp_ctx *ctx, const char *dir, uint64_t *step_out, dt
 {
     DTPI_AUTO(files) dtpi_files *files = NULL;
 
-    dtp_status st = dtpi_ctx_enter(ctx, err);
+    dtp_status st = check_dir(dir, err);
+    if (st >= 0)
+        st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return dtpi_noun(err, "ckpt", st);
     st = dtpi_files_open(dtpi_ctx_alloc(ctx), "posix", &files, err);
@@ -128,7 +137,9 @@ dtp_status dtp_ckpt_list(dtp_ctx *ctx, const char *dir, uint64_t *steps_out, siz
     DTPI_AUTO(files) dtpi_files *files = NULL;
     DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(dtpi_ctx_alloc(ctx));
 
-    dtp_status st = dtpi_ctx_enter(ctx, err);
+    dtp_status st = check_dir(dir, err);
+    if (st >= 0)
+        st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return dtpi_noun(err, "ckpt", st);
     st = dtpi_files_open(dtpi_ctx_alloc(ctx), "posix", &files, err);
@@ -166,8 +177,9 @@ static dtp_status open_entered(dtp_ctx *ctx, const char *dir, uint64_t step, dtp
 dtp_status dtp_ckpt_open(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
                          dtp_error *err)
 {
-    dtp_status st = dtpi_ctx_enter(ctx, err);
-
+    dtp_status st = check_dir(dir, err);
+    if (st >= 0)
+        st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return dtpi_noun(err, "ckpt", st);
     st = open_entered(ctx, dir, step, ckpt_out, err);

@@ -93,6 +93,11 @@ static void test_what_is_not_there_is_not_found(void **state)
     assert_status(DTP_ERR_NOT_FOUND, dtp_ckpt_list(ctx, "/nonexistent/dir", NULL, 0, &n, ERR));
     assert_status(DTP_ERR_INVAL, dtp_ckpt_save(ctx, NULL, "", 1, NULL, 0, NULL, ERR));
     assert_status(DTP_ERR_INVAL, dtp_ckpt_save(ctx, NULL, base, 1, NULL, 3, NULL, ERR));
+    assert_text("3 tensors are announced, none is given");
+    assert_status(DTP_ERR_INVAL, dtp_ckpt_latest(ctx, NULL, &step, ERR));
+    assert_status(DTP_ERR_INVAL, dtp_ckpt_list(ctx, NULL, NULL, 0, &n, ERR));
+    assert_status(DTP_ERR_INVAL, dtp_ckpt_open(ctx, NULL, 1, &ckpt, ERR));
+    assert_string_equal(check_err.noun, "ckpt");
     assert_null(ckpt);
     dtp_ctx_close(ctx);
 }
