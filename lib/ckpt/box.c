@@ -76,6 +76,9 @@ void dtpi_box_text(uint32_t n_dims, const int64_t *offset, const int64_t *extent
 
 /* ---- coverage ---- */
 
+/* Enough for 8 million boxes cut in 2 dimensions. */
+#define MAX_CORNER_BYTES ((size_t)1 << 30)
+
 /* Corners lie in rows of `width` numbers: coordinates of the cut dimensions, then the sign. */
 typedef struct corners {
     int64_t *rows;
@@ -155,8 +158,11 @@ dtp_status dtpi_box_tiling(const dtp_allocator *a, uint32_t n_dims, const int64_
     size_t rows, bytes;
     int64_t sum = 0;
 
-    if (!dtpi_mul(n + 1, (size_t)1 << k, &rows) || !dtpi_mul(rows, c.width * sizeof(int64_t), &bytes))
-        return dtpi_fail_nomem(err, 0);
+    /* A box of a manifest may be 100 bytes of text and have 2^8 corners. */
+    if (!dtpi_mul(n + 1, (size_t)1 << k, &rows) || !dtpi_mul(rows, c.width * sizeof(int64_t), &bytes) ||
+        bytes > MAX_CORNER_BYTES)
+        return dtpi_fail(err, DTP_ERR_LIMIT, "%zu boxes cut in %zu dimensions are too many for one tensor",
+                         n, k);
     c.rows = dtpi_alloc_aligned(a, bytes, 64);
     if (!c.rows)
         return dtpi_fail_nomem(err, bytes);

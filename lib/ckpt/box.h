@@ -31,7 +31,7 @@ void dtpi_dims_text(uint32_t n_dims, const int64_t *dims, char *text_out, size_t
  * Proves that `n` non-empty boxes inside `shape` cover every element exactly once, in O(n log n) for a
  * fixed number of dimensions. `get` lends box `i` (offset, then extent). `*count_out` becomes how many
  * boxes cover the element `point_out`: 1 when all is well, else the first element that is covered by
- * none (0) or several. Errors: NOMEM.
+ * none (0) or several. Errors: LIMIT (more corners than fit a gigabyte), NOMEM.
  */
 dtp_status dtpi_box_tiling(const dtp_allocator *a, uint32_t n_dims, const int64_t *shape, size_t n,
                            const int64_t *(*get)(void *user, size_t i), void *user,

@@ -163,6 +163,9 @@ dtp_status dtpi_manifest_write(const dtpi_manifest *m, dtpi_buf *out, dtp_error 
     dtpi_buf_printf(out, "]");
     if (out->failed)
         return dtpi_fail_nomem(err, out->len);
+    if (out->len > DTPI_MANIFEST_MAX - DTPI_MANIFEST_TAIL)
+        return dtpi_fail(err, DTP_ERR_LIMIT, "a manifest of %zu bytes could not be read: larger chunks are needed",
+                         out->len);
     dtpi_buf_printf(out, ",\"checksum\":\"%016" PRIx64 "\"}\n", dtpi_sum64(out->data, out->len));
     return out->failed ? dtpi_fail_nomem(err, out->len) : DTP_OK;
 }
@@ -224,6 +227,8 @@ static dtp_status check_coverage(const dtpi_manifest *m, const dtpi_mf_tensor *t
 
     const dtp_status st = dtpi_box_tiling(m->a, t->n_dims, dtpi_mf_dims(m, t->dims_at), t->n_boxes,
                                           get_box, &u, point, &count, err);
+    if (st == DTP_ERR_LIMIT)
+        return bad(err, st, path, dtpi_mf_text(m, t->name_at), "it has too many boxes to be checked");
     if (st < 0 || count == 1)
         return st;
     dtpi_dims_text(t->n_dims, point, text, sizeof(text));

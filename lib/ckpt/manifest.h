@@ -109,13 +109,13 @@ uint32_t dtpi_mf_stored_bytes(const dtpi_manifest *m, const dtpi_mf_box *b, uint
 /* Index of a tensor; false when it is not there. */
 bool dtpi_mf_find(const dtpi_manifest *m, const char *name, uint32_t *i_out);
 
-/* The text with its checksum, into `out`. Errors: NOMEM. */
+/* The text with its checksum, into `out`. Errors: NOMEM, LIMIT (longer than a reader takes). */
 dtp_status dtpi_manifest_write(const dtpi_manifest *m, dtpi_buf *out, dtp_error *err);
 
 /*
  * Reads and checks everything that can be checked without the files: checksum, fields, boxes inside
  * tensors, coverage, sums and sizes, the tiling of each file. `path` is for messages.
- * Errors: TRUNCATED, CORRUPT, FORMAT, VERSION, NOMEM.
+ * Errors: TRUNCATED, CORRUPT, FORMAT, VERSION, LIMIT (boxes of a tensor), NOMEM.
  */
 dtp_status dtpi_manifest_read(const dtp_allocator *a, const char *text, size_t bytes,
                               const char *path, dtpi_manifest *m_out, dtp_error *err);

@@ -193,6 +193,8 @@ static dtp_status check_coverage(const dtpi_plan *p, const dtpi_plan_box *boxes,
     tiled t = { p, boxes };
 
     const dtp_status st = dtpi_box_tiling(p->a, n_dims, shape, n, get_box, &t, point, &count, err);
+    if (st == DTP_ERR_LIMIT)
+        return dtpi_fail(err, st, "tensor %.80s has too many boxes to be checked", name);
     if (st < 0 || count == 1)
         return st;
     dtpi_dims_text(n_dims, point, text, sizeof(text));

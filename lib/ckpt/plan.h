@@ -47,7 +47,7 @@ dtp_status dtpi_plan_add(dtpi_plan *plan, int32_t rank, uint32_t index, const ch
 
 /*
  * Sorts, drops replicas (the lowest rank writes) and empty boxes, and proves coverage. Errors: INVAL
- * (ranks disagree about dtype or shape; a box twice by one rank), CORRUPT (hole or overlap), NOMEM.
+ * (ranks disagree about dtype or shape; a box twice by one rank), CORRUPT (hole or overlap), LIMIT, NOMEM.
  */
 dtp_status dtpi_plan_finish(dtpi_plan *plan, dtp_error *err);
 

@@ -138,6 +138,25 @@ static void test_many_boxes_are_proved_quickly(void **state)
     free(boxes);
 }
 
+static const int64_t *get_same(void *user, size_t i)
+{
+    (void)i;
+    return user;
+}
+
+static void test_more_corners_than_memory_should_hold_are_refused(void **state)
+{
+    const int64_t shape[] = { 8, 8, 8, 8, 8, 8, 8, 8 };
+    int64_t box[16] = { [8] = 1, 1, 1, 1, 1, 1, 1, 1 }, point[8];
+    uint32_t count = 0;
+
+    (void)state;
+    assert_status(DTP_ERR_LIMIT, dtpi_box_tiling(A, 8, shape, 100000, get_same, box, point, &count, ERR));
+    assert_text("100000 boxes cut in 8 dimensions");
+    assert_ok(dtpi_box_tiling(A, 8, shape, 1000, get_same, box, point, &count, ERR));
+    assert_int_equal(count, 1000);
+}
+
 static void test_walks_copy_what_indexing_copies(void **state)
 {
     uint64_t seed = check_seed();
@@ -217,6 +236,7 @@ int main(void)
         cmocka_unit_test(test_inside_does_not_overflow),
         cmocka_unit_test(test_coverage_agrees_with_counting),
         cmocka_unit_test(test_many_boxes_are_proved_quickly),
+        cmocka_unit_test(test_more_corners_than_memory_should_hold_are_refused),
         cmocka_unit_test(test_walks_copy_what_indexing_copies),
         cmocka_unit_test(test_equal_boxes_are_one_run),
         cmocka_unit_test(test_replicas_go_to_the_lowest_rank),
