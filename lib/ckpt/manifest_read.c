@@ -505,9 +505,9 @@ static dtp_status top_codec(reader *r, void *at)
     const dtp_status st = read_text(r, &text, &bytes);
     if (st < 0)
         return st;
-    if (bytes == 0 || bytes >= sizeof(m->codec))
+    memcpy(m->codec, text, DTPI_MIN(bytes, sizeof(m->codec) - 1));
+    if (bytes >= sizeof(m->codec) || !dtpi_name_ok(m->codec, sizeof(m->codec) - 1))
         return refuse(r, "unknown codec");
-    memcpy(m->codec, text, bytes);
     return DTP_OK;
 }
 
