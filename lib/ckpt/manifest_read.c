@@ -619,11 +619,12 @@ dtp_status dtpi_manifest_read(const dtp_allocator *a, const char *text, size_t b
 dtp_status dtpi_manifest_check_meta(const char *json, dtp_error *err)
 {
     dtpi_json j = dtpi_json_init(json, strlen(json));
-    dtpi_json ahead = j;
 
-    if (!dtpi_json_expect(&ahead, DTPI_JSON_OBJECT))
-        return dtpi_json_fail(&ahead, "meta_json", err);
-    if (!dtpi_json_skip(&j) || !dtpi_json_expect(&j, DTPI_JSON_END))
+    if (!dtpi_json_expect(&j, DTPI_JSON_OBJECT))
         return dtpi_json_fail(&j, "meta_json", err);
-    return DTP_OK;
+    while (j.depth > 0 && dtpi_json_next(&j) != DTPI_JSON_ERROR)
+        /* The manifest around it is a level more. */
+        if (j.depth == DTPI_JSON_MAX_DEPTH)
+            dtpi_json_refuse(&j, "nested too deeply");
+    return dtpi_json_expect(&j, DTPI_JSON_END) ? DTP_OK : dtpi_json_fail(&j, "meta_json", err);
 }

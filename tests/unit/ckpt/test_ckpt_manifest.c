@@ -3,6 +3,7 @@
 #include "ranks.h"
 
 #include "base/sum.h"
+#include "ckpt/json.h"
 #include "ckpt/manifest.h"
 
 static const dtp_allocator *const A = &dtpi_malloc_allocator;
@@ -217,6 +218,26 @@ static void test_callers_metadata_is_one_object(void **state)
     assert_status(DTP_ERR_FORMAT, dtpi_manifest_check_meta("{'a':1}", ERR));
 }
 
+static void test_metadata_that_is_taken_can_be_read_again(void **state)
+{
+    char meta[8 * DTPI_JSON_MAX_DEPTH];
+
+    (void)state;
+    for (int depth = DTPI_JSON_MAX_DEPTH - 3; depth <= DTPI_JSON_MAX_DEPTH + 1; depth++) {
+        char *at = stpcpy(meta, "{\"a\":");
+        for (int i = 1; i < depth; i++)
+            at = stpcpy(at, "[");
+        for (int i = 1; i < depth; i++)
+            at = stpcpy(at, "]");
+        strcpy(at, "}");
+        char *text = change("{\"a\":[1]}", meta);
+        const dtp_status st = dtpi_manifest_check_meta(meta, ERR);
+        assert_int_equal(st, depth < DTPI_JSON_MAX_DEPTH ? DTP_OK : DTP_ERR_FORMAT);
+        assert_int_equal(st, try_body(text));
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_text_cut_anywhere_is_refused),
         cmocka_unit_test(test_what_is_read_writes_back_the_same),
         cmocka_unit_test(test_callers_metadata_is_one_object),
+        cmocka_unit_test(test_metadata_that_is_taken_can_be_read_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
