@@ -314,6 +314,14 @@ static bool can_reduce(dtp_dtype t)
            t == DTP_U8;
 }
 
+static const char *long_name(int c)
+{
+    for (const struct option *o = long_options; o->name; o++)
+        if (o->val == c)
+            return o->name;
+    return "?";
+}
+
 /* False: the value is not possible. */
 static bool take_option(options *o, int c, const char *value)
 {
@@ -368,16 +376,19 @@ static int run(int argc, char **argv)
     o.n_ranks = DTPI_MAX(bench_n_cpus(), 2);
     opterr = 0;
     optind = 1;
-    while ((c = getopt_long(argc, argv, "n:b:e:f:d:o:w:i:h", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, ":n:b:e:f:d:o:w:i:h", long_options, NULL)) != -1) {
         if (c == 'h') {
             fputs(help, stdout);
             return BENCH_OK;
         }
+        if (c == ':')
+            return bench_usage(&bench_allreduce, "option %s needs a value", argv[optind - 1]);
+        if (c == '?' && optopt == 0)
+            return bench_usage(&bench_allreduce, "unknown option %s", argv[optind - 1]);
         if (c == '?')
-            return bench_usage(&bench_allreduce, "%s is no option, or its value is missing",
-                               argv[optind - 1]);
+            return bench_usage(&bench_allreduce, "unknown option -%c", optopt);
         if (!take_option(&o, c, optarg))
-            return bench_usage(&bench_allreduce, "'%s' is not possible there", optarg ? optarg : "");
+            return bench_usage(&bench_allreduce, "--%s: '%s' is not possible", long_name(c), optarg);
     }
     if (optind < argc)
         return bench_usage(&bench_allreduce, "'%s' is one word too many", argv[optind]);

@@ -25,3 +25,12 @@ for bad in "-d c64" "-o mean" "-b 0" "-e 1" "-n 0" "-f 1" "--format xml" "--what
     "$bench" allreduce $bad >/dev/null 2>&1 || rc=$?
     [ $rc = 2 ] || fail "'$bad' gave exit code $rc"
 done
+
+says() {        # ARGUMENTS, TEXT: the line names what is wrong
+    out=$("$bench" allreduce $1 2>&1 >/dev/null) || true
+    [ "$out" = "dtp-bench allreduce: $2 (dtp-bench allreduce --help)" ] || fail "'$1' says: $out"
+}
+says "-n 0" "--ranks: '0' is not possible"
+says "--op mean" "--op: 'mean' is not possible"
+says "-n" "option -n needs a value"
+says "-xn 2" "unknown option -x"
