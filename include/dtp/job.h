@@ -152,7 +152,7 @@ DTP_API void dtp_job_close(dtp_job *job);
 
 /*
  * Names of the jobs that have a record under the run directory, one per line; free with
- * dtp_text_free(). Errors: IO, NOMEM. Threads: any. Since 0.1.
+ * dtp_text_free(). Errors: NOT_FOUND (no such run directory), IO, NOMEM. Threads: any. Since 0.1.
  */
 DTP_API dtp_status dtp_job_list(dtp_ctx *ctx, const dtp_job_opts *opts, char **names_out,
                                 dtp_error *err);

@@ -24,7 +24,9 @@ enum { MAX_FOLDER_DEPTH = 8, MAX_HELD_BYTES = 128 << 10 };
 
 /* ---- the run directory ---- */
 
-dtp_status dtpi_run_dir(const char *wanted, char path_out[PATH_MAX], dtp_error *err)
+/* `make`: where there is none. To look at jobs makes nothing. */
+static dtp_status find_run_dir(const char *wanted, bool make, char path_out[PATH_MAX],
+                               dtp_error *err)
 {
     char path[PATH_MAX];
     struct stat sb;
@@ -38,7 +40,9 @@ dtp_status dtpi_run_dir(const char *wanted, char path_out[PATH_MAX], dtp_error *
     if (wanted && strlen(wanted) > PATH_MAX - 256)
         return dtpi_fail(err, DTP_ERR_INVAL, "run directory: the name has more than %d bytes",
                          PATH_MAX - 256);
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+    if (!make && access(path, F_OK) < 0 && errno == ENOENT)
+        return dtpi_fail(err, DTP_ERR_NOT_FOUND, "there is no run directory %s", path);
+    if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot make run directory %s: %m",
                          path);
     /* In /tmp anyone could have put a folder or link there before us. */
@@ -260,7 +264,7 @@ dtp_status dtpi_record_create(dtpi_record *r, const char *run_dir, dtpi_spec *sp
     DTPI_AUTO_FD int lock = -1;
 
     r->alive_fd = -1;
-    dtp_status st = dtpi_run_dir(run_dir, r->run_dir, err);
+    dtp_status st = find_run_dir(run_dir, true, r->run_dir, err);
     if (st >= 0)
         st = lock_run_dir(r->run_dir, &lock, err);
     if (st >= 0)
@@ -286,7 +290,7 @@ dtp_status dtpi_record_open(dtpi_record *r, const char *run_dir, const char *nam
     DTPI_AUTO_BUF dtpi_buf b = dtpi_buf_init(spec->a);
 
     r->alive_fd = -1;
-    dtp_status st = dtpi_run_dir(run_dir, r->run_dir, err);
+    dtp_status st = find_run_dir(run_dir, false, r->run_dir, err);
     if (st < 0)
         return st;
     if (!dtpi_name_ok(name, 63) || !set_dir(r, name))
@@ -391,12 +395,13 @@ dtp_status dtpi_record_list(const char *run_dir, const dtp_allocator *a, char **
     char dir[PATH_MAX], path[PATH_MAX];
     struct dirent **names = NULL;
 
-    const dtp_status st = dtpi_run_dir(run_dir, dir, err);
-    if (st < 0)
+    const dtp_status st = find_run_dir(run_dir, false, dir, err);
+    const bool is_new = st == DTP_ERR_NOT_FOUND && !run_dir;    /* nobody has started a job yet */
+    if (st < 0 && !is_new)
         return st;
-    if (!path_of(dir, "jobs", path))
+    if (!is_new && !path_of(dir, "jobs", path))
         return dtpi_fail(err, DTP_ERR_INVAL, "run directory %s has too long a name", dir);
-    const int n = scandir(path, &names, is_job, alphasort);
+    const int n = is_new ? 0 : scandir(path, &names, is_job, alphasort);
     if (n < 0 && errno != ENOENT)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot read folder %s: %m", path);
     for (int i = 0; i < n; i++) {

@@ -19,9 +19,6 @@
 #include "job/spec.h"
 #include "launch/journal.h"
 
-/* Finds or makes the run directory. Errors: IO, PERM (not ours), INVAL (name too long). */
-dtp_status dtpi_run_dir(const char *wanted, char path_out[PATH_MAX], dtp_error *err);
-
 typedef struct dtpi_record {
     char run_dir[PATH_MAX];
     char dir[PATH_MAX];         /* RUN_DIR/jobs/NAME */
