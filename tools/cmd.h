@@ -33,6 +33,9 @@ int cmd_fail(const dtp_cmd *cmd, const dtp_error *err);
 /* "dtp topo: TEXT (dtp topo --help)" to stderr; CMD_FAILED. */
 int cmd_usage(const dtp_cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Says which option getopt_long did not like (`c` is '?' or ':'; its string has ':' in front); CMD_FAILED. */
+int cmd_bad_option(const dtp_cmd *cmd, int c, char **argv);
+
 /* Flushes stdout; CMD_OK, or CMD_FAILED with a line when it could not be written (a full disk). */
 int cmd_finish(const dtp_cmd *cmd);
 

@@ -363,19 +363,19 @@ static int parse(int argc, char **argv, args *a, bool *done)
     };
 
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
         if (c == 'h') {
             *done = true;
             return cmd_help(&cmd_ckpt);
         }
+        if (c == '?' || c == ':')
+            return cmd_bad_option(&cmd_ckpt, c, argv);
         if (c == 'a')
             a->all = true;
         else if (c == 'f' && strcmp(optarg, "json") == 0)
             a->json = true;
         else if (c == 'f' && strcmp(optarg, "text") != 0)
             return cmd_usage(&cmd_ckpt, "unknown format %s: text or json", optarg);
-        else if (c != 'f')
-            return cmd_usage(&cmd_ckpt, "wrong option %s", argv[optind - 1]);
     }
     const int n = argc - optind;
     if (n < 2)

@@ -45,7 +45,7 @@ static int read_args(const dtp_cmd *cmd, bool needs_name, int argc, char **argv,
     };
 
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
         switch (c) {
         case 'r':
             a->run_dir = optarg;
@@ -60,7 +60,7 @@ static int read_args(const dtp_cmd *cmd, bool needs_name, int argc, char **argv,
             a->help = true;
             break;
         default:
-            cmd_usage(cmd, "unknown or incomplete option %s", argv[optind - 1]);
+            cmd_bad_option(cmd, c, argv);
             return WATCH_FAILED;
         }
     }
@@ -91,6 +91,11 @@ static dtp_status open_job(dtp_ctx *ctx, const char *name, const args *a, dtp_jo
     const dtp_job_opts opts = { .size = sizeof(opts), .run_dir = a->run_dir, .look_only = 1 };
 
     return dtp_job_attach(ctx, name, &opts, job_out, err);
+}
+
+static void print_head(void)
+{
+    printf("%-32s %-9s %7s %5s %4s  %s\n", "NAME", "STATE", "ATTEMPT", "RANKS", "EXIT", "CAUSE");
 }
 
 static void print_job(const dtp_job *job)
@@ -127,10 +132,13 @@ static dtp_status show(dtp_ctx *ctx, const char *name, const args *a, dtp_error 
     const dtp_status st = open_job(ctx, name, a, &job, err);
     if (st < 0)
         return st;
-    if (a->pids)
+    if (a->pids) {
         print_ranks(job);
-    else
+    } else {
+        if (a->name)
+            print_head();
         print_job(job);
+    }
     dtp_job_close(job);
     return DTP_OK;
 }
@@ -143,6 +151,7 @@ static dtp_status show_all(dtp_ctx *ctx, const args *a, dtp_error *err)
     const dtp_status st = dtp_job_list(ctx, &opts, &names, err);
     if (st < 0)
         return st;
+    print_head();
     for (rest = names; (name = strsep(&rest, "\n"));)
         if (*name && show(ctx, name, a, err) < 0)
             fprintf(stderr, "dtp ps: %s: %s\n", name, err->text);
@@ -166,8 +175,6 @@ static int run_ps(int argc, char **argv)
         return WATCH_FAILED;
     }
     dtp_status st = dtp_ctx_open(NULL, &ctx, &err);
-    if (st >= 0 && !a.pids)
-        printf("%-32s %-9s %7s %5s %4s  %s\n", "NAME", "STATE", "ATTEMPT", "RANKS", "EXIT", "CAUSE");
     if (st >= 0)
         st = a.name ? show(ctx, a.name, &a, &err) : show_all(ctx, &a, &err);
     dtp_ctx_close(ctx);

@@ -12,6 +12,7 @@
 
 #include <dtp/job.h>
 
+#include "base/base.h"
 #include "base/text.h"
 #include "job/lines.h"
 
@@ -49,6 +50,14 @@ typedef struct log {
     const args *a;
 } log;
 
+static bool read_number(const char *option, int64_t *out)
+{
+    if (dtpi_parse_i64(optarg, 0, INT32_MAX, out))
+        return true;
+    cmd_usage(&cmd_logs, "%s: '%s' is not a number", option, optarg);
+    return false;
+}
+
 static int read_args(int argc, char **argv, args *a)
 {
     static const struct option options[] = {
@@ -60,19 +69,19 @@ static int read_args(int argc, char **argv, args *a)
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };
-    bool ok = true;
-
     opterr = 0;
-    for (int c; ok && (c = getopt_long(argc, argv, "fh", options, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, ":fh", options, NULL)) != -1;) {
         switch (c) {
         case 'f':
             a->follow = true;
             break;
         case OPT_RANK:
-            ok = dtpi_parse_i64(optarg, 0, INT32_MAX, &a->rank);
+            if (!read_number("rank", &a->rank))
+                return WATCH_FAILED;
             break;
         case OPT_ATTEMPT:
-            ok = dtpi_parse_i64(optarg, 0, INT32_MAX, &a->attempt);
+            if (!read_number("attempt", &a->attempt))
+                return WATCH_FAILED;
             break;
         case OPT_RUN_DIR:
             a->run_dir = optarg;
@@ -84,13 +93,9 @@ static int read_args(int argc, char **argv, args *a)
             a->help = true;
             break;
         default:
-            ok = false;
-            break;
+            cmd_bad_option(&cmd_logs, c, argv);
+            return WATCH_FAILED;
         }
-    }
-    if (!ok) {
-        cmd_usage(&cmd_logs, "bad option %s", argv[optind - 1]);
-        return WATCH_FAILED;
     }
     a->name = optind + 1 == argc ? argv[optind] : NULL;
     if (!a->name && !a->help) {
@@ -195,6 +200,12 @@ static dtp_status print_job(dtp_ctx *ctx, const args *a, dtp_error *err)
         const uint32_t attempt = a->attempt < 0 ? info.attempt : (uint32_t)a->attempt;
         const uint32_t n = attempt == info.attempt ? info.n_ranks : info.n_ranks_asked;
         dtp_job_close(job);
+        if (attempt > info.attempt && (!a->follow || info.state >= DTP_JOB_DONE))
+            return dtpi_fail(err, DTP_ERR_NOT_FOUND, "job '%s' has no attempt %u, the last is %u", a->name,
+                             attempt, info.attempt);
+        if (a->rank >= (int64_t)n)
+            return dtpi_fail(err, DTP_ERR_NOT_FOUND, "attempt %u of job '%s' has no rank %lld, only %u ranks",
+                             attempt, a->name, (long long)a->rank, n);
         st = print_attempt(ctx, a, attempt, n, &more, err);
         if (st < 0)
             return st;

@@ -160,7 +160,7 @@ static int take_option(run_args *a, int c)
         s->no_bind = 1;
         return 0;
     case OPT_GRACE:
-        return read_ms(optarg, &s->grace_ms) ? 0 : bad("grace", optarg, "a number of seconds");
+        return read_ms(optarg, &s->grace_ms) ? 0 : bad("grace", optarg, "a number of seconds from 0.001 to 86400");
     case OPT_ENV:
         if (!dtpi_var_ok(optarg, &len))
             return bad("env", optarg, "of the form NAME=VALUE");
@@ -178,9 +178,6 @@ static int take_option(run_args *a, int c)
     case 'f':
         a->file = optarg;
         return 0;
-    case ':':
-        cmd_usage(&cmd_run, "option %s needs a value", "at the end");
-        return WATCH_FAILED;
     default:
         return WATCH_FAILED;
     }
@@ -223,8 +220,7 @@ static int read_args(run_args *a, int argc, char **argv)
     optind = 1;
     while ((c = getopt_long(argc, argv, short_options, options, NULL)) != -1) {
         if (c == '?' || c == ':') {
-            cmd_usage(&cmd_run, c == '?' ? "unknown option %s" : "option %s needs a value",
-                      argv[optind - 1]);
+            cmd_bad_option(&cmd_run, c, argv);
             return WATCH_FAILED;
         }
         if (c == 'f')

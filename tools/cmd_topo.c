@@ -70,7 +70,7 @@ static int run(int argc, char **argv)
     dtp_topo_format format = DTP_TOPO_TEXT;
 
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, "+h", options, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "+:h", options, NULL)) != -1;) {
         switch (c) {
         case 'f':
             if (!parse_format(optarg, &format))
@@ -88,7 +88,7 @@ static int run(int argc, char **argv)
         case 'h':
             return cmd_help(&cmd_topo);
         default:
-            return cmd_usage(&cmd_topo, "wrong option %s", argv[optind - 1]);
+            return cmd_bad_option(&cmd_topo, c, argv);
         }
     }
     if (optind < argc)

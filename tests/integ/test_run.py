@@ -5,7 +5,9 @@ import os
 import resource
 import signal
 import subprocess
+import tempfile
 import time
+import unittest
 
 from job_case import JobCase, main, marked, read, wait_for
 
@@ -56,6 +58,10 @@ class ExitCodes(JobCase):
             (["-n", "2", "--cwd", "/no/such", "--", "true"],
              "cannot enter folder '/no/such': No such file or directory"),
             (["--bogus", "--", "true"], "unknown option --bogus (dtp run --help)"),
+            (["--no-bind", "-zn", "2", "--", "true"], "unknown option -z (dtp run --help)"),
+            (["-n", "2", "--name"], "option --name needs a value (dtp run --help)"),
+            (["-n", "2", "--no-bind=1", "--", "true"], "option --no-bind takes no value (dtp run --help)"),
+            (["-n", "2", "--grace", "0", "--", "true"], "grace: '0' is not a number of seconds from 0.001 to 86400 (dtp run --help)"),
             (["-f", spec], f"{spec}: line 2: unknown field 'rankz'"),
             (["-f", "/no/such"], "cannot open /no/such: No such file or directory"),
             (["-n", "1", "--cores-per-rank", "8000", "--", "true"], None),
@@ -93,6 +99,36 @@ class Endings(JobCase):
         self.assertLess(time.monotonic() - start, 3)
 
     def test_a_rank_that_ignores_sigterm_is_killed_after_its_grace(self):
+class Program(unittest.TestCase):
+    """`dtp` itself, and what all its commands share."""
+
+    def check(self, args, code, says):
+        p = subprocess.run([DTP, *args.split()], capture_output=True, text=True)
+        self.assertEqual((p.returncode, p.stdout, p.stderr), (code, "", says + "\n"))
+
+    def test_wrong_words_are_named(self):
+        self.check("bogus", 1, "dtp: there is no command bogus (dtp --help)")
+        self.check("help bogus", 1, "dtp: there is no command bogus (dtp --help)")
+        self.check("topo --xml", 1, "dtp topo: option --xml needs a value (dtp topo --help)")
+        self.check("topo -x", 1, "dtp topo: unknown option -x (dtp topo --help)")
+        self.check("ckpt ls --format", 1, "dtp ckpt: option --format needs a value (dtp ckpt --help)")
+        self.check("ps --run-dir", 125, "dtp ps: option --run-dir needs a value (dtp ps --help)")
+
+    def test_looking_makes_no_run_directory(self):
+        path = os.path.join(tempfile.gettempdir(), f"dtp-no-such-{os.getpid()}")
+        for command in ("ps", "ps x", "logs x", "attach x", "cancel x"):
+            name, *job = command.split()
+            self.check(" ".join([name, "--run-dir", path, *job]), 125, f"dtp {name}: there is no run directory {path}")
+            self.assertFalse(os.path.exists(path))
+
+    def test_help_that_cannot_be_written_fails(self):
+        for args in ("--help", "--version", "help run", "run --help"):
+            with open("/dev/full", "w") as full:
+                p = subprocess.run([DTP, *args.split()], stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(p.returncode, 1)
+            self.assertIn("cannot write the output: No space left on device", p.stderr)
+
+
         start = time.monotonic()
         code, _, _ = self.sh("trap '' TERM; [ $RANK = 1 ] && sleep 0.1 && exit 5; while :; do sleep 0.02; done", "--grace", 0.5)
         took = time.monotonic() - start
@@ -282,6 +318,27 @@ class Output(JobCase):
         open(os.path.join(self.run_dir, "go"), "w").close()
         out, _ = f.communicate(timeout=10)
         self.assertEqual((f.returncode, out), (0, "[0] two\n"))
+        for args, says in [(["--attempt", 2], "job 'l' has no attempt 2, the last is 1"),
+                           (["--rank", 2], "attempt 1 of job 'l' has no rank 2, only 2 ranks"),
+                           (["--rank", "x"], "rank: 'x' is not a number (dtp logs --help)")]:
+            self.assertEqual(self.dtp("logs", *args, "l"), (125, [], ["dtp logs: " + says]))
+
+    def test_output_that_cannot_be_written_is_said_once(self):
+        with open("/dev/full", "w") as full:
+            p = subprocess.run([DTP, "run", "--run-dir", self.run_dir, "--name", "full", "-n", "1", "--", "sh", "-c",
+                                "echo a; sleep 0.1; echo b"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((p.returncode, p.stderr), (0, "dtp run: cannot write the output: No space left on device "
+                                                       "(the logs have it: dtp logs full)\n"))
+        self.assertEqual(self.dtp("logs", "full")[1], ["[0] a", "[0] b"])
+
+    def test_closed_standard_descriptors_are_not_written_to(self):
+        # The first descriptor that is opened would be 0: an epoll, an event, a socket.
+        code = subprocess.run(f"exec {DTP} run --run-dir {self.run_dir} --name shut -n 2 -- sh -c 'echo abc' <&- >&- 2>&-",
+                              shell=True, timeout=30).returncode
+        self.assertEqual(code, 0)
+        self.assertEqual(self.dtp("logs", "shut")[1], ["[0] abc", "[1] abc"])
+        p = subprocess.run(f"{DTP} topo >&-", shell=True, capture_output=True, text=True)
+        self.assertEqual((p.returncode, p.stderr), (1, "dtp topo: cannot write the output: Bad file descriptor\n"))
         p.communicate(timeout=10)
 
 
