@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Signals of this process; the handler wakes the one context. */
 static volatile sig_atomic_t n_signals, last_signal;
@@ -26,7 +27,7 @@ static int is_interrupted(void *user)
 
 dtp_status watch_open(watch *w, dtp_error *err)
 {
-    static const int caught[] = { SIGINT, SIGTERM, SIGHUP };
+    static const int caught[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
     dtp_ctx_opts opts = { .size = sizeof(opts) };
 
     opts.interrupted = is_interrupted;
@@ -135,6 +136,23 @@ static bool on_signals(watch *w, dtp_job *job, int *seen)
     return true;
 }
 
+/* A full disk is said once; a reader that has gone, or none from the start, has been meant so. */
+static void flush_lines(watch *w, const dtp_job *job)
+{
+    dtp_job_info info = { .size = sizeof(info) };
+
+    fflush(stderr);
+    if (fflush(stdout) == 0 || w->lost)
+        return;
+    w->lost = true;
+    const int why = errno;
+    if (why == EPIPE || why == EBADF || dtp_job_get_info(job, &info, NULL) < 0)
+        return;
+    fprintf(stderr, "dtp %s: cannot write the output: %s (the logs have it: dtp logs %s)\n", w->cmd->name,
+            strerror(why), info.name);
+    fflush(stderr);
+}
+
 int watch_run(watch *w, dtp_job *job)
 {
     dtp_job_info info;
@@ -143,8 +161,7 @@ int watch_run(watch *w, dtp_job *job)
 
     dtp_ctx_dispatch(w->ctx, 0, NULL);      /* an ended job tells why, once */
     while (!is_over(job, &info)) {
-        fflush(stdout);
-        fflush(stderr);
+        flush_lines(w, job);
         if (!on_signals(w, job, &seen)) {
             say(w, "the job goes on");
             return 128 + (int)last_signal;
@@ -153,6 +170,7 @@ int watch_run(watch *w, dtp_job *job)
         if (st < 0 && st != DTP_ERR_INTERRUPTED)
             return watch_fail(w, &err);
     }
+    flush_lines(w, job);
     if (info.state == DTP_JOB_CANCELED && seen > 0)
         return 128 + (int)last_signal;
     if (info.state == DTP_JOB_CANCELED)

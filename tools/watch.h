@@ -19,10 +19,11 @@ typedef struct watch {
     const dtp_cmd *cmd;
     bool no_prefix;
     bool lets_go;               /* a signal leaves the job alone (attach) */
+    bool lost;                  /* the output cannot be written any more */
     dtp_ctx *ctx;
 } watch;
 
-/* Opens the context; from here on SIGINT, SIGTERM and SIGHUP are noted. */
+/* Opens the context; from here on SIGINT, SIGTERM, SIGHUP and SIGQUIT are noted. */
 dtp_status watch_open(watch *w, dtp_error *err);
 void watch_close(watch *w);
 

@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from job_case import JobCase, main, marked, read, wait_for
+from job_case import DTP, JobCase, main, marked, read, wait_for
 
 
 class ExitCodes(JobCase):
@@ -79,6 +79,15 @@ class ExitCodes(JobCase):
         self.assertEqual(p.returncode, 130, err)
         self.assertIn("[1] asked", out)
 
+    def test_a_closed_terminal_and_ctrl_backslash_end_the_job(self):
+        for sig in (signal.SIGHUP, signal.SIGQUIT):
+            p = self.start("run", "--name", "tty", "-n", 2, "--", "sleep", "60")
+            self.wait_running("tty", 2)
+            p.send_signal(sig)
+            _, err = p.communicate(timeout=10)
+            self.assertEqual((p.returncode, err), (128 + sig, "dtp run: ending the job (once more to kill it)\n"))
+            self.assertEqual(self.state("tty"), "canceled")
+
     def test_a_second_ctrl_c_kills(self):
         p = self.start("run", "--name", "hard", "--grace", 60, "-n", 2, "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.02; done")
         self.wait_running("hard", 2)
@@ -90,15 +99,6 @@ class ExitCodes(JobCase):
         self.assertEqual(p.returncode, 130)
 
 
-class Endings(JobCase):
-    def test_a_child_with_a_session_of_its_own_does_not_survive(self):
-        start = time.monotonic()
-        code, _, _ = self.sh("setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' & sleep 0.1; exit 0", "--grace", 0.3)
-        self.assertEqual(code, 0)
-        wait_for(lambda: not marked(self.run_dir), 1)
-        self.assertLess(time.monotonic() - start, 3)
-
-    def test_a_rank_that_ignores_sigterm_is_killed_after_its_grace(self):
 class Program(unittest.TestCase):
     """`dtp` itself, and what all its commands share."""
 
@@ -129,6 +129,15 @@ class Program(unittest.TestCase):
             self.assertIn("cannot write the output: No space left on device", p.stderr)
 
 
+class Endings(JobCase):
+    def test_a_child_with_a_session_of_its_own_does_not_survive(self):
+        start = time.monotonic()
+        code, _, _ = self.sh("setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000' & sleep 0.1; exit 0", "--grace", 0.3)
+        self.assertEqual(code, 0)
+        wait_for(lambda: not marked(self.run_dir), 1)
+        self.assertLess(time.monotonic() - start, 3)
+
+    def test_a_rank_that_ignores_sigterm_is_killed_after_its_grace(self):
         start = time.monotonic()
         code, _, _ = self.sh("trap '' TERM; [ $RANK = 1 ] && sleep 0.1 && exit 5; while :; do sleep 0.02; done", "--grace", 0.5)
         took = time.monotonic() - start
@@ -309,15 +318,6 @@ class Output(JobCase):
         self.assertEqual((code, out, err), (0, ["[0] out 0 1", "[1] out 1 1"], ["[0] err", "[1] err"]))
         code, out, _ = self.dtp("logs", "--attempt", 0, "--rank", 0, "--no-prefix", "l")
         self.assertEqual((code, out), (0, ["out 0 0"]))
-
-    def test_logs_follow_until_the_end(self):
-        p = self.start("run", "--name", "f", "-n", 1, "--", "sh", "-c", f"echo one; while [ ! -e {self.run_dir}/go ]; do sleep 0.02; done; echo two")
-        self.wait_running("f", 1)
-        f = self.start("logs", "-f", "f")
-        self.assertEqual(f.stdout.readline(), "[0] one\n")
-        open(os.path.join(self.run_dir, "go"), "w").close()
-        out, _ = f.communicate(timeout=10)
-        self.assertEqual((f.returncode, out), (0, "[0] two\n"))
         for args, says in [(["--attempt", 2], "job 'l' has no attempt 2, the last is 1"),
                            (["--rank", 2], "attempt 1 of job 'l' has no rank 2, only 2 ranks"),
                            (["--rank", "x"], "rank: 'x' is not a number (dtp logs --help)")]:
@@ -339,6 +339,15 @@ class Output(JobCase):
         self.assertEqual(self.dtp("logs", "shut")[1], ["[0] abc", "[1] abc"])
         p = subprocess.run(f"{DTP} topo >&-", shell=True, capture_output=True, text=True)
         self.assertEqual((p.returncode, p.stderr), (1, "dtp topo: cannot write the output: Bad file descriptor\n"))
+
+    def test_logs_follow_until_the_end(self):
+        p = self.start("run", "--name", "f", "-n", 1, "--", "sh", "-c", f"echo one; while [ ! -e {self.run_dir}/go ]; do sleep 0.02; done; echo two")
+        self.wait_running("f", 1)
+        f = self.start("logs", "-f", "f")
+        self.assertEqual(f.stdout.readline(), "[0] one\n")
+        open(os.path.join(self.run_dir, "go"), "w").close()
+        out, _ = f.communicate(timeout=10)
+        self.assertEqual((f.returncode, out), (0, "[0] two\n"))
         p.communicate(timeout=10)
 
 
