@@ -37,9 +37,11 @@ typedef struct dtp_group_opts {
 #define DTP_GROUP_OPTS_INIT { .size = sizeof(dtp_group_opts) }
 
 /*
- * Joins the group that `opts` describes and returns when all ranks are there.
+ * Joins the group that `opts` describes and returns when all ranks are there. A rank that has left a
+ * group of the same job and attempt waits until that one is over.
  * Errors: INVAL, RANGE (rank), EXISTS (rank twice), AUTH, PERM, VERSION, PEER (ranks never joined),
- * TIMEOUT, IO, LIMIT, NOMEM. Caller closes. Threads: ctx. Since 0.1.
+ * TIMEOUT, IO, LIMIT, NOMEM, BUSY (left a group that a launcher's agent still serves), FORKED,
+ * INTERRUPTED. Caller closes. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_group_join(dtp_ctx *ctx, const dtp_group_opts *opts, dtp_group **group_out,
                                   dtp_error *err);

@@ -221,12 +221,32 @@ static void refuse(struct agent_conn *conn, const dtp_error *err)
     agent_conn_close(conn);
 }
 
+/*
+ * A process may join, leave and join again: its new group meets elsewhere, once this one is over. Said at
+ * the hello, because a client that has proven itself takes no refusal any more.
+ */
+static dtp_status check_is_due(const struct agent_conn *conn, dtp_error *err)
+{
+    const dtpi_agent *agent = conn->agent;
+    const int32_t who = conn->hs.who;
+
+    if (conn->hs.role == DTPI_HS_RANK && dtpi_core_has_left(agent->core, who))
+        return dtpi_fail(err, DTP_ERR_BUSY, "rank %d has left the group of job %s (attempt %u), which "
+                         "still goes on", who, agent->job, agent->o.attempt);
+    if (conn->hs.role == DTPI_HS_AGENT && dtpi_core_has_table(agent->core))
+        return dtpi_fail(err, DTP_ERR_BUSY, "a group of job %s (attempt %u) stands already", agent->job,
+                         agent->o.attempt);
+    return DTP_PENDING;
+}
+
 static void stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes)
 {
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(conn->agent->ctx));
     dtp_error err;
 
-    const dtp_status st = dtpi_hs_serve(&conn->hs, data, bytes, &b, &err);
+    dtp_status st = dtpi_hs_serve(&conn->hs, data, bytes, &b, &err);
+    if (st == DTP_PENDING)
+        st = check_is_due(conn, &err);
     if (st < 0) {
         dtpi_buf_free(&b);
         refuse(conn, &err);

@@ -52,19 +52,35 @@ static dtp_status rest(dtp_ctx *ctx, int64_t ns, int64_t deadline_ns, dtp_error 
     return st == DTP_ERR_TIMEOUT ? DTP_OK : st;
 }
 
+static dtp_status join_failed(const struct session *s, dtp_error *err)
+{
+    if (err)
+        *err = s->join_error;
+    return s->join_error.status;
+}
+
+static dtp_status no_agent(const struct session *s, const char *socket, dtp_error *err)
+{
+    return dtpi_fail(err, DTP_ERR_TIMEOUT, "rank %d of %d: no agent at %s within %d ms (%s)", s->rank,
+                     s->world, socket, s->timeout_ms,
+                     s->join_error.status == DTP_ERR_BUSY ? s->join_error.text
+                                                          : "local rank 0 starts it");
+}
+
 static dtp_status reach(struct session *s, const char *socket, int64_t deadline_ns, int *fd_out,
                         dtp_error *err)
 {
     int64_t us = RETRY_FIRST_US;
 
     for (;;) {
+        if (s->state == SESSION_FAILED)
+            return join_failed(s, err);
         dtp_status st = dtpi_unix_connect(socket, fd_out, err);
         if (st != DTP_PENDING)
             return st;
         st = rest(s->ctx, us * 1000, deadline_ns, err);
         if (st == DTP_ERR_TIMEOUT)
-            return dtpi_fail(err, st, "rank %d of %d: no agent at %s within %d ms (local rank 0 starts it)",
-                             s->rank, s->world, socket, s->timeout_ms);
+            return no_agent(s, socket, err);
         if (st < 0)
             return st;
         us = DTPI_MIN(us * 3 / 2, (int64_t)RETRY_MAX_US);
@@ -94,7 +110,7 @@ static bool is_settled(void *user)
     return s->state >= SESSION_MEMBER;
 }
 
-/* Waits for the welcome; at the deadline the root is asked to say who is missing. */
+/* Waits for the welcome; at the deadline the root is asked to say who is missing. PENDING: try again. */
 static dtp_status wait_welcome(struct session *s, int64_t deadline_ns, dtp_error *err)
 {
     dtp_status st = dtpi_ctx_wait(s->ctx, is_settled, s, deadline_ns, err);
@@ -113,12 +129,9 @@ static dtp_status wait_welcome(struct session *s, int64_t deadline_ns, dtp_error
                          s->world, s->timeout_ms);
     if (st < 0)
         return st;
-    if (s->state == SESSION_FAILED) {
-        if (err)
-            *err = s->join_error;
-        return s->join_error.status;
-    }
-    return DTP_OK;
+    if (s->state == SESSION_AGAIN)
+        return DTP_PENDING;
+    return s->state == SESSION_FAILED ? join_failed(s, err) : DTP_OK;
 }
 
 static dtp_status say_hello(struct session *s, const dtp_group_opts *o, dtp_error *err)
@@ -132,12 +145,33 @@ static dtp_status say_hello(struct session *s, const dtp_group_opts *o, dtp_erro
     return DTP_OK;
 }
 
+/* Meets the agent that is there now. PENDING: it was that of a group that ends. */
+static dtp_status meet(struct session *s, const dtp_group_opts *o, const char *socket,
+                       int64_t deadline_ns, dtp_error *err)
+{
+    DTPI_AUTO_FD int fd = -1;
+
+    dtp_status st = reach(s, socket, deadline_ns, &fd, err);
+    if (st >= 0)
+        st = check_agent(s, socket, fd, err);
+    if (st < 0)
+        return st;
+    s->state = SESSION_PROVING;
+    s->agent_left = false;
+    st = dtpi_link_open(s->ctx, fd, DTPI_HS_MAX_FRAME, &session_link_ops, s, &s->link, err);
+    if (st < 0)
+        return st;
+    fd = -1;
+    session_watch_agent(s);
+    st = say_hello(s, o, err);
+    return st < 0 ? st : wait_welcome(s, deadline_ns, err);
+}
+
 dtp_status session_connect(struct session *s, const dtp_group_opts *o, int64_t deadline_ns,
                            dtp_error *err)
 {
     char derived[64];
     const char *socket = o->agent;
-    DTPI_AUTO_FD int fd = -1;
     dtp_status st = DTP_OK;
 
     if (sodium_init() < 0)
@@ -145,6 +179,7 @@ dtp_status session_connect(struct session *s, const dtp_group_opts *o, int64_t d
     if (!socket) {
         derive_socket(o, derived, sizeof(derived));
         socket = derived;
+        s->may_try_again = o->local_rank != 0;
         if (o->local_rank == 0)
             st = host_start(s->ctx, o, socket, &s->host, err);
         if (st == DTP_ERR_EXISTS)
@@ -153,17 +188,11 @@ dtp_status session_connect(struct session *s, const dtp_group_opts *o, int64_t d
         if (st < 0)
             return st;
     }
-    st = reach(s, socket, deadline_ns, &fd, err);
-    if (st >= 0)
-        st = check_agent(s, socket, fd, err);
-    if (st < 0)
-        return st;
-    s->state = SESSION_PROVING;
-    st = dtpi_link_open(s->ctx, fd, DTPI_HS_MAX_FRAME, &session_link_ops, s, &s->link, err);
-    if (st < 0)
-        return st;
-    fd = -1;
-    session_watch_agent(s);
-    st = say_hello(s, o, err);
-    return st < 0 ? st : wait_welcome(s, deadline_ns, err);
+    while ((st = meet(s, o, socket, deadline_ns, err)) == DTP_PENDING) {
+        dtpi_link_close(DTPI_TAKE(s->link));
+        st = rest(s->ctx, RETRY_MAX_US * 1000LL, deadline_ns, err);
+        if (st < 0)
+            return st == DTP_ERR_TIMEOUT ? no_agent(s, socket, err) : st;
+    }
+    return st;
 }

@@ -563,6 +563,11 @@ bool dtpi_core_all_came(const dtpi_core *c)
     return c->n_came >= c->o.n_local;
 }
 
+bool dtpi_core_has_left(const dtpi_core *c, int32_t rank)
+{
+    return rank >= 0 && rank < (int32_t)c->o.world_size && c->rows[rank].left;
+}
+
 bool dtpi_core_slot_is_free(const dtpi_core *c, uint32_t slot)
 {
     return slot >= c->n_locals || (!c->locals[slot].used && !c->locals[slot].joined);

@@ -106,6 +106,8 @@ const dtpi_verdict *dtpi_core_verdict(const dtpi_core *core);   /* NULL: healthy
 bool dtpi_core_has_table(const dtpi_core *core);
 /* As many ranks as are expected here have joined or tried to. */
 bool dtpi_core_all_came(const dtpi_core *core);
+/* The rank joined here and left; false for a number that is none. */
+bool dtpi_core_has_left(const dtpi_core *core, int32_t rank);
 /* No rank joined through this slot, and none is connected: it may be given again. */
 bool dtpi_core_slot_is_free(const dtpi_core *core, uint32_t slot);
 /* Every local rank that joined has left or ended. */

@@ -66,7 +66,8 @@ struct session {
     int agent_pidfd;
     dtpi_source agent_source;
     dtpi_hs hs;
-    enum { SESSION_PROVING, SESSION_JOINING, SESSION_MEMBER, SESSION_FAILED } state;
+    enum { SESSION_PROVING, SESSION_JOINING, SESSION_MEMBER, SESSION_FAILED, SESSION_AGAIN } state;
+    bool may_try_again;         /* an agent that ends may be that of the group before */
     char root[256];             /* "host:port", "": one machine */
     struct session_net *net;    /* data.c */
     bool agent_left;            /* in order */

@@ -239,7 +239,8 @@ static void prove(struct session *s, const uint8_t *data, size_t bytes)
 
     if (dtpi_hs_answer(&s->hs, data, bytes, &b, &s->join_error) < 0) {
         dtpi_buf_free(&b);
-        s->state = SESSION_FAILED;
+        s->state = s->may_try_again && s->join_error.status == DTP_ERR_BUSY ? SESSION_AGAIN
+                                                                            : SESSION_FAILED;
         return;
     }
     dtpi_hs_wipe(&s->hs);
@@ -258,7 +259,7 @@ static void link_frame(dtpi_link *link, void *user, const uint8_t *data, size_t 
         prove(s, data, bytes);
         return;
     }
-    if (s->state == SESSION_FAILED || !dtpi_frame_read(data, bytes, &f) || f.attempt != s->attempt)
+    if (s->state >= SESSION_FAILED || !dtpi_frame_read(data, bytes, &f) || f.attempt != s->attempt)
         return;
     switch (f.type) {
     case DTPI_F_WELCOME:
@@ -289,9 +290,15 @@ static void link_frame(dtpi_link *link, void *user, const uint8_t *data, size_t 
 
 static void link_closed(dtpi_link *link, void *user, dtp_status why)
 {
+    struct session *s = user;
+
     (void)link;
     (void)why;
-    agent_died(user);
+    /* Whether the process behind it lives is seen while the next agent is looked for. */
+    if (s->state < SESSION_MEMBER && s->may_try_again && s->agent_pidfd >= 0)
+        s->state = SESSION_AGAIN;
+    else if (s->state != SESSION_AGAIN)
+        agent_died(s);
 }
 
 const dtpi_link_ops session_link_ops = { .frame = link_frame, .closed = link_closed };
@@ -303,13 +310,16 @@ static void agent_ended(dtpi_source *source, uint32_t revents)
     (void)revents;
     dtpi_source_remove(s->ctx, source);
     /* Its last words first: it may have said goodbye or given a verdict. */
-    dtpi_link_drain(s->link);
+    if (s->link)
+        dtpi_link_drain(s->link);
     if (!s->agent_left)
         agent_died(s);
 }
 
 void session_watch_agent(struct session *s)
 {
+    dtpi_source_remove(s->ctx, &s->agent_source);
+    dtpi_close_fd(&s->agent_pidfd);     /* of the agent before */
     if (s->agent_pid <= 0 || s->agent_pid == getpid())
         return;
     s->agent_pidfd = (int)syscall(SYS_pidfd_open, s->agent_pid, 0);

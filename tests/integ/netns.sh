@@ -66,7 +66,7 @@ for net in tcp ucx; do
             grep "^lane from" "$dir/$job.$r" | grep -q "is tcp/dtpv" || fail "rank $r: the lane is not tcp over the pair"
         done
         if [ $net = ucx ]; then
-            [ "$(cat "$dir/$job".* | grep -c "control goes over UCX.*tcp/dtpv")" = 2 ] || fail "control did not go over UCX"
+            [ "$(cat "$dir/$job".* | grep -c "control goes over UCX.*tcp/dtpv")" = 4 ] || fail "control did not go over UCX"
         fi
         echo "ok: $net, $first + $((4 - first)): $(grep -h '^lane from' "$dir/$job.1")"
     done

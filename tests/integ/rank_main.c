@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rank_main.c - a rank for tests that set the environment up: joins what it describes, makes the calls
- * and moves data, and says what it saw, one line per fact.
+ * and moves data, joins again, and says what it saw, one line per fact.
  *
  *   rank_main MODULE_DIR [calls|wait]
  *
@@ -102,6 +102,10 @@ int main(int argc, char **argv)
     } else {
         calls(g);
         transfers(g);
+        /* A group of the same job and attempt, while the one before ends. */
+        dtp_group_close(g);
+        check(dtp_group_join_from_env(ctx, &g, &err) == DTP_OK, "join again");
+        check(dtp_group_barrier(g, 0, &err) == DTP_OK, "barrier of the second group");
         printf("rank %d: ok\n", me);
     }
     dtp_group_close(g);

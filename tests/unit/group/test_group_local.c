@@ -552,6 +552,58 @@ static void test_a_group_without_secret_must_be_asked_for(void **state)
     ranks_run(3, insecure_group, (void *)(uintptr_t)ranks_job());
 }
 
+/* The agent of the group before may still be there, and its ranks leave one by one. */
+static void again(int rank, int n, void *job)
+{
+    const dtp_group_opts o = opts_of(job, rank, n);
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    for (int round = 0; round < 6; round++) {
+        RANK_OK(dtp_group_join(ctx, &o, &g, ERR));
+        RANK_OK(dtp_group_barrier(g, 0, ERR));
+        if (round % 3 == rank)
+            usleep(20000);
+        dtp_group_close(g);
+    }
+    dtp_ctx_close(ctx);
+}
+
+static void test_ranks_that_left_may_join_again(void **state)
+{
+    (void)state;
+    ranks_run(3, again, (void *)(uintptr_t)ranks_job());
+}
+
+static void again_too_early(int rank, int n, void *job)
+{
+    dtp_group_opts o = opts_of(job, rank, n);
+    dtp_ctx *ctx;
+    dtp_group *g = join(job, rank, n, &ctx), *next;
+    void *data;
+
+    if (rank == 1) {
+        RANK_OK(dtp_group_barrier(g, 0, ERR));
+        dtp_group_close(g);
+        o.timeout_ms = 100;
+        RANK_STATUS(DTP_ERR_TIMEOUT, dtp_group_join(ctx, &o, &next, ERR));
+        RANK_TEXT("rank 1 of 2: no agent at");
+        RANK_TEXT("rank 1 has left the group of job");
+        dtp_ctx_close(ctx);
+        return;
+    }
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    RANK_STATUS(DTP_ERR_TIMEOUT, dtp_group_lookup(g, "key", &data, NULL, 200, ERR));
+    leave(ctx, g);
+}
+
+static void test_a_rank_that_joins_again_waits_for_the_group_before(void **state)
+{
+    (void)state;
+    ranks_run(2, again_too_early, (void *)(uintptr_t)ranks_job());
+}
+
 /* ---- environment and fork ---- */
 
 static dtp_status put(void *user, const char *name, const char *value)
@@ -612,6 +664,8 @@ int main(void)
         cmocka_unit_test(test_a_rank_number_taken_twice_is_named_to_all),
         cmocka_unit_test(test_a_world_size_that_differs_names_both_values),
         cmocka_unit_test(test_a_group_without_secret_must_be_asked_for),
+        cmocka_unit_test(test_ranks_that_left_may_join_again),
+        cmocka_unit_test(test_a_rank_that_joins_again_waits_for_the_group_before),
         cmocka_unit_test(test_environment_round_trip_and_a_forked_child_disturbs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
