@@ -433,8 +433,12 @@ void dtpi_core_parent_end(dtpi_core *c, dtp_status status, const char *why, int6
 {
     c->now = now_ns;
     c->has_parent = false;
-    if (!c->parent_bye)
+    if (!c->parent_bye || !c->has_table) {
         core_parent_died(c, status, why);
+    } else if (!c->has_verdict && !c->parent_left) {
+        c->parent_left = true;
+        core_parent_left(c);
+    }
 }
 
 void dtpi_core_parent_trouble(dtpi_core *c, const char *why)

@@ -94,7 +94,7 @@ struct dtpi_core {
     uint32_t n_locals;          /* room */
     struct core_child *children;
     uint32_t n_children;
-    bool has_parent, parent_bye;
+    bool has_parent, parent_bye, parent_left;
     uint64_t parent_node;       /* id */
     int64_t parent_heard_ns, beat_at_ns;
     char parent_text[DTP_ERROR_TEXT];   /* why the parent is not reached yet */
@@ -168,6 +168,8 @@ struct core_group *core_group_find(const dtpi_core *c, uint64_t id);
 bool core_group_add(dtpi_core *c, uint64_t id, int32_t *members_take, uint32_t n);
 void core_group_free(dtpi_core *c, struct core_group *g);
 int32_t core_member(const struct core_group *g, uint32_t index);
+/* The first member outside this subtree; 0 where there is none. */
+uint32_t core_first_above(const dtpi_core *c, const struct core_group *g);
 struct core_source *core_source_of_local(struct core_group *g, uint32_t slot);
 struct core_source *core_source_of_child(struct core_group *g, uint32_t slot);
 void core_on_leave(dtpi_core *c, struct core_source *s, struct core_group *g, const dtpi_frame *f);
@@ -180,6 +182,8 @@ void core_on_down(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const
                   size_t bytes);
 void core_on_expire(dtpi_core *c, struct core_group *g, const dtpi_frame *f);
 void core_on_probe(dtpi_core *c, struct core_group *g, const dtpi_frame *f);
+/* The parent ended in order: calls that need it fail, now and later. */
+void core_parent_left(dtpi_core *c);
 void core_source_left(dtpi_core *c, struct core_group *g, struct core_source *s);
 void core_gather_free(dtpi_core *c, struct core_gather *x);
 

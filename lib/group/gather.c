@@ -331,6 +331,22 @@ static void pass_up(dtpi_core *c, struct core_group *g, struct core_gather *x)
     core_to_parent(c, &b);
 }
 
+/* Nobody above is left to give a result: whoever was there has left the group. */
+static void fail_without_parent(dtpi_core *c, struct core_group *g, struct core_gather *x)
+{
+    const uint32_t index = core_first_above(c, g);
+    char text[DTP_ERROR_TEXT];
+
+    snprintf(text, sizeof(text), "%s %u: rank %u of %u has left the group", dtpi_kind_name(x->kind),
+             x->seq, index, g->n);
+    fail(x, DTP_ERR_PEER, core_member(g, index), text);
+    dtpi_buf b = core_begin(c, DTPI_F_DOWN, g->id, x->lane, x->seq, -1);
+    down_head(&b, x);
+    DTPI_AUTO(msg) dtpi_msg *m = core_msg(c, &b);
+    if (m)
+        deliver(c, g, x->lane, x->seq, m);
+}
+
 static void check_full(dtpi_core *c, struct core_group *g, struct core_gather *x)
 {
     uint32_t n = 0;
@@ -343,6 +359,8 @@ static void check_full(dtpi_core *c, struct core_group *g, struct core_gather *x
         return;
     if (g->is_top)
         finish(c, g, x);
+    else if (c->parent_left)
+        fail_without_parent(c, g, x);
     else
         pass_up(c, g, x);
 }
@@ -452,6 +470,15 @@ void core_source_left(dtpi_core *c, struct core_group *g, struct core_source *s)
         left_text(c, g, s, x);
         check_full(c, g, x);
     }
+}
+
+void core_parent_left(dtpi_core *c)
+{
+    for (struct core_group *g = c->groups; g; g = g->next)
+        for (struct core_gather *x = g->gathers, *next; !g->is_top && x; x = next) {
+            next = x->next;
+            fail_without_parent(c, g, x);
+        }
 }
 
 static void probe(dtpi_core *c, struct core_group *g, struct core_gather *x)

@@ -175,6 +175,12 @@ bool core_on_kv(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const u
 {
     if (c->has_verdict)
         return true;
+    if (c->parent_left && !g->is_top) {
+        char text[64];
+        snprintf(text, sizeof(text), "rank %u of %u has left the group", core_first_above(c, g), g->n);
+        answer(c, g, f->rank, f->seq, DTP_ERR_PEER, text, strlen(text));
+        return true;
+    }
     if (!g->is_top) {
         DTPI_AUTO(msg) dtpi_msg *m = core_copy(c, data, bytes);
         if (m && c->has_parent) {

@@ -20,6 +20,14 @@ int32_t core_member(const struct core_group *g, uint32_t index)
     return g->members ? g->members[index] : (int32_t)index;
 }
 
+uint32_t core_first_above(const dtpi_core *c, const struct core_group *g)
+{
+    for (uint32_t i = 0; i < g->n; i++)
+        if (c->rows[core_member(g, i)].via == DTPI_VIA_ABOVE)
+            return i;
+    return 0;
+}
+
 void core_group_free(dtpi_core *c, struct core_group *g)
 {
     while (g->gathers) {

@@ -21,6 +21,7 @@ struct sim_rank {
     dtpi_verdict verdict;
     int32_t failed[MAX_RANKS];
     int64_t verdict_ns;
+    dtp_status answer;          /* to a question */
 };
 
 struct sim_agent {
@@ -199,6 +200,9 @@ static void rank_message(void *user, uint64_t key, const uint8_t *data, size_t b
         r->has_verdict = true;
         r->verdict_ns = dtpi_loop_now(s->loop);
         assert_true(dtpi_verdict_read(&f, n_ranks(s), &r->verdict, r->failed));
+    } else if (f.type == DTPI_F_VALUE) {
+        dtpi_rd rd = dtpi_rd_init(f.body, f.bytes);
+        r->answer = (dtp_status)dtpi_rd_u32(&rd);
     }
 }
 
@@ -540,6 +544,54 @@ static void test_a_deadline_names_who_is_late_through_the_tree(void **state)
     sim_close(&s);
 }
 
+static void rank_asks(struct sim *s, uint32_t rank, const char *key)
+{
+    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+    const dtpi_frame f = { .type = DTPI_F_GET, .generation = 1, .seq = 1, .group = DTPI_WORLD_ID,
+                           .rank = (int32_t)rank };
+
+    dtpi_frame_begin(&b, &f);
+    dtpi_wr_u8(&b, 1);
+    dtpi_wr_text(&b, key);
+    dtpi_loop_send(s->ranks[rank].chan, 1, b.data, b.len);
+    dtpi_buf_free(&b);
+}
+
+static void test_a_root_that_leaves_in_order_ends_calls_but_not_the_group(void **state)
+{
+    uint64_t seed = check_seed();
+    struct sim s;
+
+    (void)state;
+    sim_open(&s, 3, 2, 8, &seed, 10000);
+    sim_join(&s, &seed);
+    sim_run(&s, 100);
+    /* A call is under way when the ranks of the root's node, and then their agent, are done. */
+    rank_send(&s, 2, DTPI_F_UP, 1, DTPI_KIND_BARRIER, NULL, 0);
+    sim_run(&s, 1);
+    for (uint32_t i = 0; i < 2; i++)
+        rank_send(&s, i, DTPI_F_LEAVE, 0, 0, NULL, 0);
+    sim_run(&s, 1);
+    dtpi_core_bye(s.agents[0].core);
+    s.agents[0].dead = true;
+    for (uint32_t i = 1; i < 3; i++)
+        dtpi_loop_kill(s.agents[0].children[i], 0);
+    sim_run(&s, 10);
+    for (uint32_t i = 3; i < 6; i++)
+        rank_send(&s, i, DTPI_F_UP, 1, DTPI_KIND_BARRIER, NULL, 0);
+    sim_run(&s, 10);
+    for (uint32_t i = 2; i < 6; i++) {
+        assert_int_equal(s.ranks[i].n_calls, 1);
+        assert_int_equal(s.ranks[i].last, DTP_ERR_PEER);
+        assert_string_equal(s.ranks[i].text, "barrier 1: rank 0 of 6 has left the group");
+        assert_false(s.ranks[i].has_verdict);
+    }
+    rank_asks(&s, 5, "key");
+    sim_run(&s, 10);
+    assert_int_equal(s.ranks[5].answer, DTP_ERR_PEER);
+    sim_close(&s);
+}
+
 static void test_random_bytes_from_members_do_not_break_the_core(void **state)
 {
     uint64_t seed = check_seed();
@@ -579,6 +631,7 @@ int main(void)
         cmocka_unit_test(test_a_silent_node_is_dead_after_three_beats),
         cmocka_unit_test(test_ranks_that_never_join_are_named_exactly),
         cmocka_unit_test(test_a_deadline_names_who_is_late_through_the_tree),
+        cmocka_unit_test(test_a_root_that_leaves_in_order_ends_calls_but_not_the_group),
         cmocka_unit_test(test_random_bytes_from_members_do_not_break_the_core),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
