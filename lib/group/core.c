@@ -216,6 +216,12 @@ void dtpi_core_parent_open(dtpi_core *c, int64_t now_ns)
     c->now = now_ns;
     c->has_parent = true;
     c->parent_heard_ns = now_ns;
+    if (c->has_verdict) {
+        /* What happened here while nobody above could be told. */
+        dtpi_buf b = core_begin(c, DTPI_F_DEATH, DTPI_WORLD_ID, 0, 0, -1);
+        dtpi_verdict_write(&b, &c->verdict);
+        core_to_parent(c, &b);
+    }
     core_join_parent(c);
 }
 
@@ -284,7 +290,7 @@ void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const uint8_t *data, size_
         dtpi_core_local_end(c, slot, "broke the protocol", now_ns);
         return;
     }
-    if (f.type == DTPI_F_JOIN) {
+    if (f.type == DTPI_F_JOIN && !c->locals[slot].joined) {
         core_on_join(c, slot, &f);
         return;
     }

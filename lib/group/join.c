@@ -116,7 +116,7 @@ void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
     uint32_t node;
 
     c->n_came++;
-    if (!dtpi_rd_done(&r) || c->locals[slot].joined || local_rank >= DTPI_WORLD_MAX) {
+    if (!dtpi_rd_done(&r) || local_rank >= DTPI_WORLD_MAX) {
         core_refuse(c, slot, DTP_ERR_PROTO, "malformed join of rank %d", c->locals[slot].rank);
         return;
     }

@@ -592,6 +592,54 @@ static void test_a_root_that_leaves_in_order_ends_calls_but_not_the_group(void *
     sim_close(&s);
 }
 
+static void test_a_death_before_the_root_is_reached_is_told_when_it_is(void **state)
+{
+    uint64_t seed = check_seed();
+    struct sim s;
+
+    (void)state;
+    sim_open(&s, 1, 2, 8, &seed, 10000);
+    struct sim_agent *root = &s.agents[0];
+    struct sim_agent below = { .sim = &s, .index = 0 };
+    const dtpi_core_opts o = { .a = &dtpi_malloc_allocator, .world_size = 2, .n_local = 1, .host = "b",
+                               .node_id = 7, .host_rank = -1, .join_timeout_ns = 10 * DTPI_NS_PER_S };
+    const dtpi_loop_side sides[2] = { { child_message, child_closed, root, 1 },
+                                      { parent_message, parent_closed, &below, 0 } };
+    assert_ok(dtpi_core_new(&o, &ops, &below, &below.core, ERR));
+    dtpi_core_rank_ended(below.core, 1, 44, "exit 3", 0);
+    after(&below);
+    rank_joins(&s, 0);
+    sim_run(&s, 20);
+    assert_non_null(dtpi_core_verdict(below.core));
+    below.parent = root->children[1] = dtpi_loop_connect(s.loop, sides);
+    dtpi_core_child_open(root->core, 1, dtpi_loop_now(s.loop));
+    dtpi_core_parent_open(below.core, dtpi_loop_now(s.loop));
+    after(root);
+    sim_run(&s, 20);
+    assert_true(s.ranks[0].has_verdict);
+    assert_string_equal(s.ranks[0].verdict.text,
+                        "rank 1 of 2 (node b, pid 44) died before it joined (exit 3)");
+    dtpi_core_free(below.core);
+    sim_close(&s);
+}
+
+static void test_a_rank_that_joins_twice_on_a_connection_counts_as_dead(void **state)
+{
+    uint64_t seed = check_seed();
+    struct sim s;
+
+    (void)state;
+    sim_open(&s, 2, 2, 8, &seed, 10000);
+    sim_join(&s, &seed);
+    sim_run(&s, 100);
+    const int64_t at = dtpi_loop_now(s.loop);
+    rank_send(&s, 3, DTPI_F_JOIN, 0, 0, NULL, 0);
+    s.ranks[3].dead = true;
+    sim_run(&s, 20);
+    check_verdicts(&s, at, 10);
+    sim_close(&s);
+}
+
 static void test_random_bytes_from_members_do_not_break_the_core(void **state)
 {
     uint64_t seed = check_seed();
@@ -632,6 +680,8 @@ int main(void)
         cmocka_unit_test(test_ranks_that_never_join_are_named_exactly),
         cmocka_unit_test(test_a_deadline_names_who_is_late_through_the_tree),
         cmocka_unit_test(test_a_root_that_leaves_in_order_ends_calls_but_not_the_group),
+        cmocka_unit_test(test_a_death_before_the_root_is_reached_is_told_when_it_is),
+        cmocka_unit_test(test_a_rank_that_joins_twice_on_a_connection_counts_as_dead),
         cmocka_unit_test(test_random_bytes_from_members_do_not_break_the_core),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
