@@ -431,20 +431,15 @@ static dtp_status pick_color(dtp_group *g, const dtpi_gathered *all, int32_t col
     const uint32_t n = (uint32_t)g->size;
     dtpi_split_item *items = dtpi_alloc_array(a, n, sizeof(*items));
     dtpi_rd r = dtpi_rd_init(all->data, all->bytes);
-    dtp_status st = DTP_OK;
-    uint32_t first = 0, end;
+    uint32_t first, n_found;
 
     if (!items)
         return dtpi_fail_nomem(err, n * sizeof(*items));
-    if (!dtpi_split_read(&r, n, items)) {
-        st = dtpi_fail(err, DTP_ERR_PROTO, "malformed result of split");
-    } else {
-        while (items[first].color != color)
-            first++;
-        for (end = first; end < n && items[end].color == color; end++)
-            continue;
-        st = make_subgroup(g, items + first, end - first, seq, out, err);
-    }
+    const dtp_status st =
+        dtpi_split_read(&r, n, items) &&
+                dtpi_split_find(items, n, color, (uint32_t)g->rank, &first, &n_found)
+            ? make_subgroup(g, items + first, n_found, seq, out, err)
+            : dtpi_fail(err, DTP_ERR_PROTO, "malformed result of split");
     dtpi_free(a, items, n * sizeof(*items));
     return st;
 }

@@ -116,6 +116,21 @@ bool dtpi_split_read(dtpi_rd *r, uint32_t n, dtpi_split_item *items_out)
     return true;
 }
 
+bool dtpi_split_find(const dtpi_split_item *items, uint32_t n, int32_t color, uint32_t index,
+                     uint32_t *first_out, uint32_t *n_out)
+{
+    uint32_t first = 0, end;
+    bool found = false;
+
+    while (first < n && items[first].color != color)
+        first++;
+    for (end = first; end < n && items[end].color == color; end++)
+        found |= items[end].index == index;
+    *first_out = first;
+    *n_out = end - first;
+    return found;
+}
+
 void dtpi_verdict_write(dtpi_buf *b, const dtpi_verdict *v)
 {
     dtpi_wr_u32(b, (uint32_t)v->status);

@@ -93,6 +93,9 @@ typedef struct dtpi_split_item {
 uint64_t dtpi_split_id(uint64_t parent, uint8_t lane, uint32_t seq, int32_t color);
 /* Reads the items of a split's result and sorts them by color, key, index; false where malformed. */
 bool dtpi_split_read(dtpi_rd *r, uint32_t n, dtpi_split_item *items_out);
+/* The members of `color` among sorted items; false unless the one with `index` is there. */
+bool dtpi_split_find(const dtpi_split_item *items, uint32_t n, int32_t color, uint32_t index,
+                     uint32_t *first_out, uint32_t *n_out);
 
 /* A failure of the whole group. */
 typedef struct dtpi_verdict {

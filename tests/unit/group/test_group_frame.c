@@ -78,6 +78,13 @@ static void test_split_sorts_by_color_key_and_rank(void **state)
     assert_int_equal(out[1].index, 2);
     assert_int_equal(out[2].index, 0);
     assert_int_equal(out[3].index, 3);
+    uint32_t first, n;
+    assert_true(dtpi_split_find(out, 4, 1, 3, &first, &n));
+    assert_int_equal(first, 1);
+    assert_int_equal(n, 3);
+    /* A result without our color, or with the color but without us. */
+    assert_false(dtpi_split_find(out, 4, 2, 3, &first, &n));
+    assert_false(dtpi_split_find(out, 4, 0, 3, &first, &n));
     r = dtpi_rd_init(b.data, b.len - 1);
     assert_false(dtpi_split_read(&r, 4, out));
     assert_true(dtpi_split_id(1, 0, 5, 0) != dtpi_split_id(1, 0, 5, 1));
