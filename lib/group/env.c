@@ -192,7 +192,8 @@ static dtp_status launcher_from_env(struct found *f, const struct launcher **out
 static dtp_status read_secret_file(const char *path, uint8_t *secret_out, dtp_error *err)
 {
     char text[2 * DTP_SECRET_BYTES + 2] = "";
-    DTPI_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    /* A pipe must not make it wait. */
+    DTPI_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat st;
 
     if (fd < 0)
@@ -238,14 +239,13 @@ static dtp_status secret_from_env(struct found *f, dtp_error *err)
 
 /* ---- the rest ---- */
 
-/* A job's name from a launcher's id; other characters become '_'. */
+/* A job's name, or what of a launcher's id fits into one. */
 static void job_from_env(const struct launcher *l, struct found *f)
 {
-    const char *text = text_from_env("DTP_JOB");
+    const char *text = text_from_env(l->job);
 
-    if (!text)
-        text = text_from_env(l->job);
-    if (!text)
+    f->o.job = text_from_env("DTP_JOB");
+    if (f->o.job || !text)
         return;
     snprintf(f->job, sizeof(f->job), "%s", text);
     f->o.job = f->job;

@@ -66,6 +66,9 @@ static const struct row rows[] = {
       "SLURM_NTASKS=9", "SLURM_LOCALID=0" }, DTP_ERR_AUTH, "rank 1 of 2 has no job secret" },
     { "bad root", { "DTP_RANK=0", "DTP_WORLD_SIZE=2", "DTP_LOCAL_RANK=0", "DTP_LOCAL_SIZE=1",
       "DTP_ROOT=nowhere", "DTP_INSECURE=1" }, DTP_ERR_FORMAT, "root 'nowhere' is not host:port" },
+    { "long job", { "DTP_RANK=0", "DTP_WORLD_SIZE=2", "DTP_INSECURE=1", "DTP_JOB="
+      "a-name-of-a-job-that-has-more-than-sixty-three-bytes-and-is-not-cut" }, DTP_ERR_INVAL,
+      "is longer than 63 bytes" },
     { "bad net", { "DTP_RANK=0", "DTP_WORLD_SIZE=2", "DTP_NET=pigeon", "DTP_INSECURE=1" }, DTP_ERR_INVAL,
       "net 'pigeon'" },
 };
@@ -143,6 +146,10 @@ static void test_secret_file_must_be_private_and_whole(void **state)
     row.text = "64 hex digits";
     run_row(&row);
     write_file(path, SECRET "00", 0600);
+    run_row(&row);
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    row.text = "is no regular file";
     run_row(&row);
     unlink(path);
 }
