@@ -83,13 +83,13 @@ static dtp_status ask_and_wait(dtp_group *g, struct question *q, dtpi_buf *b_tak
                                int64_t deadline_ns, dtp_error *err)
 {
     struct session *s = g->session;
+    DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(b_take);
 
-    if (b_take->failed) {
+    if (!m) {
         unlist(q);
-        dtpi_buf_free(b_take);
         return dtpi_fail_nomem(err, 0);
     }
-    session_send(s, b_take);
+    dtpi_link_send(s->link, m, NULL, 0);
     dtp_status st = dtpi_ctx_wait(g->ctx, is_answered, q, deadline_ns, err);
     if (!q->done)
         unlist(q);

@@ -231,6 +231,14 @@ static void answer_alone(struct call *c, const void *data, size_t bytes)
         call_end(c, dtpi_fail_nomem(&e, bytes), &e);
 }
 
+static dtpi_msg *up_msg(const struct call *c, int32_t root, const void *data, size_t bytes)
+{
+    dtpi_buf b = session_begin(c->group->session, DTPI_F_UP, c->id, c->lane, c->seq);
+
+    dtpi_up_write(&b, c->kind, (uint32_t)c->group->rank, root, data, bytes);
+    return dtpi_msg_new(&b);
+}
+
 dtp_status call_start(dtp_group *g, uint8_t lane, uint8_t kind, int32_t root, const void *data,
                       size_t bytes, int64_t deadline_ns, dtp_op **op_out, dtp_error *err)
 {
@@ -247,13 +255,12 @@ dtp_status call_start(dtp_group *g, uint8_t lane, uint8_t kind, int32_t root, co
     st = call_new(g, lane, kind, &c, err);
     if (st < 0)
         return st;
-    dtpi_buf b = session_begin(s, DTPI_F_UP, g->id, lane, c->seq);
-    dtpi_up_write(&b, kind, (uint32_t)g->rank, root, data, bytes);
-    st = s->link && b.failed ? dtpi_fail_nomem(err, bytes) : DTP_OK;
-    if (st >= 0 && s->link && deadline_ns != INT64_MAX)
+    DTPI_AUTO(msg) dtpi_msg *m = s->link ? up_msg(c, root, data, bytes) : NULL;
+    if (s->link && !m)
+        st = dtpi_fail_nomem(err, bytes);
+    if (m && deadline_ns != INT64_MAX)
         st = dtpi_timer_set(g->ctx, &c->timer, deadline_ns, err);
     if (st < 0) {
-        dtpi_buf_free(&b);
         dtp_op *op = c->op;
         call_end(c, st, NULL);
         dtp_op_free(op);
@@ -266,13 +273,12 @@ dtp_status call_start(dtp_group *g, uint8_t lane, uint8_t kind, int32_t root, co
     if (c->next)
         c->next->prev = &c->next;
     s->calls = c;
-    if (!s->link) {
-        dtpi_buf_free(&b);
+    if (!m) {
         answer_alone(c, data, bytes);
         return DTP_OK;
     }
     /* A broken link ends the call through `closed`. */
-    session_send(s, &b);
+    dtpi_link_send(s->link, m, NULL, 0);
     if (take_early(s, c, &e))
         call_end(c, e.status, &e);
     return DTP_OK;

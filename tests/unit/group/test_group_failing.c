@@ -77,10 +77,56 @@ static void test_every_allocation_may_fail_on_the_agents_host(void **state)
     print_message("%lu runs\n", n_runs);
 }
 
+static void *host(void *user)
+{
+    use_group(user, 0);
+    return NULL;
+}
+
+/* Rank 1 joins, then its `n`th allocation fails; false where a call needs fewer. */
+static bool call_without_memory(unsigned long n, bool is_barrier)
+{
+    failalloc f = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+    struct run other = { .a = NULL };
+    const dtp_ctx_opts co = { .size = sizeof(co), .allocator = failalloc_of(&f) };
+    const dtp_group_opts o = { .size = sizeof(o), .rank = 1, .world_size = 2, .job = other.job,
+                               .insecure = 1, .timeout_ms = 10000 };
+    pthread_t thread;
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    snprintf(other.job, sizeof(other.job), "without-%d-%lu-%d", (int)getpid(), n, is_barrier);
+    assert_int_equal(pthread_create(&thread, NULL, host, &other), 0);
+    assert_ok(dtp_ctx_open(&co, &ctx, ERR));
+    assert_ok(dtp_group_join(ctx, &o, &g, ERR));
+    f.n_allocs = 0;
+    f.fail_at = n;
+    const dtp_status st = is_barrier ? dtp_group_barrier(g, 5000, ERR)
+                                     : dtp_group_set(g, "key", "value", 5, 5000, ERR);
+    f.fail_at = 0;
+    /* The link is given up where it cannot queue what is due. */
+    if (f.has_failed && st != DTP_ERR_NOMEM && st != DTP_ERR_PEER)
+        fail_msg("allocation %lu: %s: %s", n, dtp_status_name(st), check_err.text);
+    dtp_group_close(g);
+    dtp_ctx_close(ctx);
+    pthread_join(thread, NULL);
+    return f.has_failed;
+}
+
+static void test_a_call_without_memory_fails_at_once(void **state)
+{
+    (void)state;
+    for (unsigned long n = 1; call_without_memory(n, true); n++)
+        continue;
+    for (unsigned long n = 1; call_without_memory(n, false); n++)
+        continue;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_may_fail_on_the_agents_host),
+        cmocka_unit_test(test_a_call_without_memory_fails_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
