@@ -141,6 +141,9 @@ class InterruptedError(Error, builtins.InterruptedError):  # noqa: A001
     status = lib.DTP_ERR_INTERRUPTED
 
 
+for _class in (Error, *Error.__subclasses__()):
+    _class.__module__ = "dtp"  # where users find it, and tracebacks name it
+
 _CLASSES: dict[int, type[Error]] = {cls.status: cls for cls in Error.__subclasses__()}
 
 

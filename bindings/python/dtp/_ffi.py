@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -39,11 +40,21 @@ def take_text(pointer: Any) -> str:
 
 
 def encode(value: Any, what: str) -> bytes:
-    """Bytes for a C string: str, or a path; NUL inside would cut it short."""
-    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)
+    """Bytes for a C string: str, bytes, or a path; NUL inside would cut it short."""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f"{what}: a {type(value).__name__} is no text")
+    data = os.fspath(value)
+    data = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
     if b"\0" in data:
         raise ValueError(f"{what} has a NUL in it: {value!r}")
     return data
+
+
+def lend_bytes(value: Any, what: str) -> Any:
+    """The memory of bytes, or of what is like bytes."""
+    if isinstance(value, str):
+        raise TypeError(f"{what}: a str is no bytes: encode() it")
+    return ffi.from_buffer(value)
 
 
 class Options:

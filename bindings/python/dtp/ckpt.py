@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import index
 from typing import Any, NamedTuple, Union
 
 from dtp._buffer import NUMPY_NAMES, Buffer, borrow, dtype_name
@@ -85,6 +86,8 @@ class _Request:
         )
 
     def add_all(self, tensors: Tensors, writable: bool) -> None:
+        if not isinstance(tensors, Mapping):
+            raise TypeError(f"tensors: a {type(tensors).__name__} is no dict of arrays by name")
         for name, value in tensors.items():
             for shard in value if isinstance(value, list) else [value]:
                 if isinstance(shard, Shard):
@@ -97,11 +100,17 @@ class _Request:
         return ffi.new("dtp_ckpt_tensor[]", self._tensors), len(self._tensors)
 
     def _numbers(self, values: Sequence[int]) -> Any:
-        return self._keep(ffi.new("int64_t[]", [int(v) for v in values] or [0]))
+        return self._keep(ffi.new("int64_t[]", [index(v) for v in values] or [0]))
 
     def _keep(self, cdata: Any) -> Any:
         self._kept.append(cdata)
         return cdata
+
+
+def _step(value: int) -> int:
+    if not 0 <= index(value) < 1 << 64:
+        raise ValueError(f"step {value} is not within 0 and 2**64 - 1")
+    return index(value)
 
 
 def save(
@@ -122,6 +131,8 @@ def save(
     returns when that is durable. `meta` is kept in the manifest as JSON; rank 0's counts."""
     if codec not in CODECS:
         raise ValueError(f"codec {codec!r} is none of {', '.join(CODECS)}")
+    if group is not None and not isinstance(group, Group):
+        raise TypeError(f"group: a {type(group).__name__} is no dtp.Group")
     request = _Request()
     request.add_all(tensors, writable=False)
     opts = Options("dtp_ckpt_save_opts")
@@ -135,7 +146,7 @@ def save(
         err = new_error()
         context.check(
             lib.dtp_ckpt_save(
-                context.ptr, group_ptr, encode(os.fspath(dir), "dir"), step, array, n, o, err
+                context.ptr, group_ptr, encode(dir, "dir"), _step(step), array, n, o, err
             ),
             err,
         )
@@ -145,7 +156,7 @@ def latest(dir: Dir, ctx: Context | None = None) -> int | None:
     """The newest complete step under `dir`; None where there is none, or no such folder."""
     with context_of(ctx) as context:
         try:
-            return _latest(context, encode(os.fspath(dir), "dir"))
+            return _latest(context, encode(dir, "dir"))
         except NotFoundError:
             return None
 
@@ -230,6 +241,7 @@ class Ckpt(Handle):
         request, arrays = _Request(), {}
         for name, box in wanted.items():
             dtype, info = self._find(name)
+            box = None if box is None else Box(*box)
             array = _new_array(dtype, info, info.shape if box is None else box.extent)
             arrays[name] = array
             request.add(name, borrow(array), info.shape, None if box is None else box.offset)
@@ -279,8 +291,8 @@ def open(dir: Dir, step: int | None = None, ctx: Context | None = None) -> Ckpt:
     """Opens a step (None: the newest complete one) for reading."""
 
     def make(context: Context) -> Ckpt:
-        path, out, err = encode(os.fspath(dir), "dir"), ffi.new("dtp_ckpt **"), new_error()
-        wanted = _latest(context, path) if step is None else step
+        path, out, err = encode(dir, "dir"), ffi.new("dtp_ckpt **"), new_error()
+        wanted = _latest(context, path) if step is None else _step(step)
         status = lib.dtp_ckpt_open(context.ptr, path, wanted, out, err)
         return Ckpt(
             context.opened(status, err, out, lib.dtp_ckpt_close), context, lib.dtp_ckpt_close

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from dtp._buffer import Buffer, borrow, dtype_name
 from dtp._check import Error, check, exception, new_error
 from dtp._context import Context, Handle, open_handle
-from dtp._ffi import Options, encode, ffi, lib, text
+from dtp._ffi import Options, encode, ffi, lend_bytes, lib, text
 
 OPS = {
     "sum": lib.DTP_SUM,
@@ -152,7 +152,7 @@ class Group(Handle):
 
     def allgather(self, data: Any, timeout_ms: int | None = None) -> list[bytes]:
         """Gathers bytes of each rank, of any lengths (at most 1 MiB together), on all ranks."""
-        mine, err = ffi.from_buffer(data), new_error()
+        mine, err = lend_bytes(data, "data"), new_error()
         out, total = ffi.new("void **"), ffi.new("size_t *")
         sizes = ffi.new("size_t[]", self.size)
         self._ctx.opened(
@@ -180,7 +180,7 @@ class Group(Handle):
 
     def set(self, key: str, value: Any, timeout_ms: int | None = None) -> None:
         """Sets a key for the whole group; a second set replaces."""
-        data, err = ffi.from_buffer(value), new_error()
+        data, err = lend_bytes(value, "value"), new_error()
         status = lib.dtp_group_set(
             self.ptr, encode(key, "key"), data, len(data), timeout_ms or 0, err
         )

@@ -95,6 +95,9 @@ def test_several_shards_of_a_tensor_make_it_whole(tmp_path: Path) -> None:
         ({"w": dtp.Shard(np.zeros(3), (3, 3), (0, 0))}, ValueError, "tensor w: an array of 1 dim"),
         ({"w": np.zeros((1,) * 9)}, ValueError, "tensor w: more than 8 dimensions"),
         ({"w\0": np.zeros(3)}, ValueError, "a tensor's name has a NUL"),
+        ({1: np.zeros(3)}, TypeError, "a tensor's name: a int is no text"),
+        ([np.zeros(3)], TypeError, "tensors: a list is no dict"),
+        ({"w": dtp.Shard(np.zeros(3), (3,), (0.5,))}, TypeError, "float"),
         ({"w": dtp.Shard(np.zeros(3), (4,), (2,))}, dtp.RangeError, "w"),
         ({"w": dtp.Shard(np.zeros(3), (4,), (0,))}, dtp.CorruptError, "w"),
         ({"": np.zeros(3)}, dtp.InvalidError, "name"),
@@ -106,6 +109,27 @@ def test_bad_tensors_are_named(
     with pytest.raises(error, match=text):
         dtp.ckpt.save(tmp_path, 1, tensors)
     assert dtp.ckpt.latest(tmp_path) is None
+
+
+def test_arguments_in_the_wrong_place_are_named(tmp_path: Path, state: dict[str, Any]) -> None:
+    for step, error in ((-1, ValueError), (1 << 64, ValueError), ("1", TypeError), (1.0, TypeError)):
+        with pytest.raises(error):
+            dtp.ckpt.save(tmp_path, step, state)
+    with pytest.raises(TypeError, match="group: a str is no"):
+        dtp.ckpt.save(tmp_path, 1, state, "zstd")
+    with pytest.raises(TypeError, match="dir: a int is no text"):
+        dtp.ckpt.save(1, 1, state)
+    with pytest.raises(ValueError, match="step -1 is not"):
+        dtp.ckpt.load(tmp_path, -1)
+    dtp.ckpt.save(tmp_path, 1, state)
+    with dtp.ckpt.open(tmp_path) as ckpt, pytest.raises(TypeError, match="a tensor's name"):
+        ckpt[0]
+
+
+def test_a_box_may_be_a_plain_pair(tmp_path: Path) -> None:
+    w = np.arange(12.0).reshape(3, 4)
+    dtp.ckpt.save(tmp_path, 1, {"w": w})
+    assert same(dtp.ckpt.load(tmp_path, boxes={"w": ((1, 0), (2, 4))})["w"], w[1:])
 
 
 def test_what_is_not_there_is_not_found(tmp_path: Path, state: dict[str, Any]) -> None:

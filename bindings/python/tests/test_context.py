@@ -110,3 +110,7 @@ def test_ctrl_c_ends_a_wait(start_ranks) -> None:  # type: ignore[no-untyped-def
         """,
     )
     assert ranks.wait()[0].out == "interrupted True\n"
+
+
+def test_errors_are_known_by_their_public_name() -> None:
+    assert {cls.__module__ for cls in (dtp.Error, *dtp.Error.__subclasses__())} == {"dtp"}

@@ -67,6 +67,9 @@ def test_torch_tensors_are_reduced_in_place() -> None:
         (lambda g: g.broadcast(np.zeros(2), root=5), dtp.Error, "5"),
         (lambda g: g.broadcast_bytes(b"", root=5), ValueError, "root 5"),
         (lambda g: g.set("a\0b", b""), ValueError, "NUL"),
+        (lambda g: g.set(3, b""), TypeError, "key: a int is no text"),
+        (lambda g: g.set("a", "b"), TypeError, "value: a str is no bytes"),
+        (lambda g: g.allgather("b"), TypeError, "data: a str is no bytes"),
     ],
 )
 def test_bad_arguments_are_named(call: Any, error: type[Exception], text: str) -> None:
