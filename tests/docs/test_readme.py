@@ -19,13 +19,14 @@ def example(language):
     return found[0]
 
 
-def test_python_example_runs_alone(tmp_path):
+def test_python_example_runs_alone_and_goes_on(tmp_path):
     text = example("python")
     assert text.count("\n") <= 15
     program = tmp_path / "train.py"
     program.write_text(text.replace("/tmp/example-ckpt", str(tmp_path / "ckpt")))
-    subprocess.run([sys.executable, program], check=True, timeout=60, stdin=subprocess.DEVNULL)
-    assert os.listdir(tmp_path / "ckpt")
+    for step, weight in ((3, "-0.3"), (6, "-1.5")):
+        run = subprocess.run([sys.executable, program], check=True, timeout=60, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        assert run.stdout.startswith(f"rank 0 of 1 step {step} weight {weight}")
 
 
 def test_c_example_compiles_and_runs_alone(tmp_path):
