@@ -83,9 +83,12 @@ typedef struct dtp_job_opts {
 #define DTP_JOB_OPTS_INIT { .size = sizeof(dtp_job_opts) }
 
 /*
- * Places, locks and starts a gang; returns once the shim has it or says why not.
- * Errors: INVAL, LIMIT (does not fit), BUSY (GPUs or cores held by another job), EXISTS (name in use),
- * EXEC (program or shim cannot be started), IO, PERM, NOMEM. Caller closes. Threads: ctx. Since 0.1.
+ * Places, locks and starts a gang; returns once the shim has it or says why not. `*job_out` is NULL
+ * where on_event has closed the job meanwhile (after dtp_job_attach too).
+ * Errors: INVAL, LIMIT (does not fit), BUSY (GPUs or cores held by another job; the context is used by
+ * another thread), EXISTS (name in use), EXEC (program or shim cannot be started), NOT_FOUND (folder),
+ * TIMEOUT (the shim does not answer), INTERRUPTED, FORKED, IO, NOSPC, PERM, NOMEM. Caller closes.
+ * Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_job_start(dtp_ctx *ctx, const dtp_job_spec *spec, const dtp_job_opts *opts,
                                  dtp_job **job_out, dtp_error *err);
@@ -93,8 +96,9 @@ DTP_API dtp_status dtp_job_start(dtp_ctx *ctx, const dtp_job_spec *spec, const d
 /*
  * Takes a running (or just ended) job over again by its name, from a restarted host. The first dispatch
  * tells its state.
- * Errors: NOT_FOUND, BUSY (another supervisor is attached), IO, VERSION, NOMEM. Caller closes.
- * Threads: ctx. Since 0.1.
+ * Errors: INVAL (no name of a job), NOT_FOUND, BUSY (another supervisor is attached), FORMAT and VERSION
+ * (of its record), TIMEOUT (its shim does not answer), INTERRUPTED, FORKED, IO, PERM, LIMIT, NOMEM.
+ * Caller closes. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_job_attach(dtp_ctx *ctx, const char *name, const dtp_job_opts *opts,
                                   dtp_job **job_out, dtp_error *err);
@@ -116,7 +120,8 @@ DTP_API dtp_status dtp_job_get_info(const dtp_job *job, dtp_job_info *info_out, 
 
 /*
  * Dispatches until the job has ended or the time is up (negative: for ever).
- * Errors: TIMEOUT, INTERRUPTED, BUSY, FORKED, IO. A failed job is not an error of this call.
+ * Errors: TIMEOUT, INTERRUPTED, CANCELED (on_event has closed the job), BUSY, FORKED, IO. A failed job
+ * is not an error of this call.
  * Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_job_wait(dtp_job *job, int timeout_ms, dtp_error *err);
@@ -142,7 +147,8 @@ DTP_API void dtp_job_cancel(dtp_job *job);
 
 /*
  * Asks for the job `name` to be cancelled, whoever supervises it, and returns when that is known to
- * its shim. Errors: NOT_FOUND (none runs under that name), IO, TIMEOUT. Threads: ctx. Since 0.1.
+ * its shim. Errors: INVAL (no name of a job), NOT_FOUND (none runs under that name), FORMAT, VERSION, IO,
+ * PERM, TIMEOUT, INTERRUPTED, BUSY, FORKED, NOMEM. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_job_stop(dtp_ctx *ctx, const char *name, const dtp_job_opts *opts,
                                 dtp_error *err);

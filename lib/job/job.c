@@ -55,7 +55,7 @@ static bool is_started(void *user)
 {
     const dtp_job *job = user;
 
-    return job->finished || job->state.in_attempt || job->state.attempt > 0;
+    return job->closed || job->finished || job->state.in_attempt || job->state.attempt > 0;
 }
 
 static dtp_status own_cwd(dtp_job *job, dtp_error *err)
@@ -119,7 +119,7 @@ static dtp_status start(dtp_job *job, const dtp_job_spec *spec, const dtp_job_op
     return st;
 }
 
-/* Enters, makes a job, runs `go` on it. */
+/* Enters, makes a job, runs `go` on it; a callback that closes the job meanwhile keeps the handle. */
 static dtp_status with_new_job(dtp_ctx *ctx, const dtp_job_opts *user, dtp_job **job_out,
                                dtp_status (*go)(dtp_job *job, const void *what,
                                                 const dtp_job_opts *opts, dtp_error *err),
@@ -134,12 +134,15 @@ static dtp_status with_new_job(dtp_ctx *ctx, const dtp_job_opts *user, dtp_job *
     if (st < 0)
         return dtpi_noun(err, "job", st);
     st = new_job(ctx, &opts, &job, err);
-    if (st >= 0)
+    if (st >= 0) {
+        atomic_fetch_add(&job->n_refs, 1);
         st = go(job, what, &opts, err);
-    if (st < 0)
-        dtp_job_close(job);
-    else
-        *job_out = job;
+        if (st < 0)
+            dtp_job_close(job);
+        else
+            *job_out = job->closed ? NULL : job;
+        dtpi_job_unref(job);
+    }
     dtpi_ctx_leave(ctx);
     return st < 0 ? dtpi_noun(err, "job", st) : st;
 }
@@ -183,7 +186,7 @@ static bool is_answered(void *user)
 {
     const dtp_job *job = user;
 
-    return job->welcomed || job->refused.status < 0 || job->shim_lost;
+    return job->closed || job->welcomed || job->refused.status < 0 || job->shim_lost;
 }
 
 static dtp_status attach_to_shim(dtp_job *job, int fd_take, bool all_output, dtp_error *err)
@@ -203,7 +206,7 @@ static dtp_status attach_to_shim(dtp_job *job, int fd_take, bool all_output, dtp
             *err = job->refused;
         return job->refused.status;
     }
-    if (!job->welcomed)
+    if (!job->welcomed && !job->closed)
         return dtpi_fail(err, DTP_ERR_NOT_FOUND, "the shim of job '%s' has just ended",
                          job->spec.name);
     return DTP_OK;
@@ -309,20 +312,29 @@ dtp_status dtp_job_get_rank(const dtp_job *job, uint32_t rank, dtp_job_rank *ran
 
 static bool is_finished(void *user)
 {
-    return ((const dtp_job *)user)->finished;
+    const dtp_job *job = user;
+
+    return job->finished || job->closed;
 }
 
 dtp_status dtp_job_wait(dtp_job *job, int timeout_ms, dtp_error *err)
 {
-    dtp_status st = dtpi_ctx_enter(job->ctx, err);
+    dtp_ctx *ctx = job->ctx;
+
+    dtp_status st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return st;
-    const int64_t now = dtp_ctx_now_ns(job->ctx);
+    const int64_t now = dtp_ctx_now_ns(ctx);
     const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now + timeout_ms * DTPI_NS_PER_MS;
-    st = dtpi_ctx_wait(job->ctx, is_finished, job, deadline, err);
+    atomic_fetch_add(&job->n_refs, 1);
+    st = dtpi_ctx_wait(ctx, is_finished, job, deadline, err);
     if (st == DTP_ERR_TIMEOUT)
         dtpi_fail(err, st, "job '%s' has not ended within %d ms", job->spec.name, timeout_ms);
-    dtpi_ctx_leave(job->ctx);
+    else if (st >= 0 && job->closed)
+        st = dtpi_fail(err, DTP_ERR_CANCELED, "job '%s' was closed while it was waited for",
+                       job->spec.name);
+    dtpi_job_unref(job);
+    dtpi_ctx_leave(ctx);
     return st < 0 ? dtpi_noun(err, "job", st) : st;
 }
 
