@@ -181,6 +181,12 @@ class Restarts(JobCase):
         self.assertEqual((code, out), (6, ["[0] 0", "[0] 1", "[0] 2"]))
         self.assertEqual(err[-1], "dtp run: rank 0 of 1 exited with code 6 (attempt 2)")
 
+    def test_an_attempt_whose_logs_cannot_be_made_says_so(self):
+        code, _, err = self.sh(f"mv {self.run_dir}/jobs/nologs/logs {self.run_dir}/moved; exit 4", "--name", "nologs", "--max-restarts", 2, n=1)
+        self.assertEqual((code, err), (125, ["dtp run: rank 0 of 1 exited with code 4 (attempt 0)", "dtp run: attempt 1 starts with 1 rank",
+                                             "dtp run: attempt 1 could not start: cannot make folder logs/attempt-1: No such file or directory"]))
+        wait_for(lambda: not marked(self.run_dir), 1)
+
     def test_a_killed_shim_costs_an_attempt_and_leaves_nothing(self):
         p = self.start("run", "--name", "s", "--max-restarts", 1, "-n", 2, "--", "sh", "-c",
                        "[ $DTP_ATTEMPT = 1 ] && exit 0; setsid sleep 1000 & sleep 1000")

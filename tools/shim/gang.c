@@ -51,7 +51,7 @@ dtp_status gang_prepare(shim *s, const dtpi_shim_msg *m, dtp_error *err)
     for (uint32_t i = 0; i < g->n; i++) {
         rank *r = &g->ranks[i];
         *r = (rank){ .shim = s, .index = (int32_t)i, .pid = -1 };
-        r->death.fd = -1;
+        r->death.fd = r->streams[0].source.fd = r->streams[1].source.fd = -1;
     }
     return dtpi_shim_decode(g->head, g->head_bytes, &g->msg, &used, err);
 }
@@ -117,7 +117,6 @@ static void on_death(dtpi_source *source, uint32_t revents)
     dtpi_source_remove(s->ctx, &r->death);
     dtpi_close_fd(&r->death.fd);
     output_drain(s, r);
-    r->reported = true;
     s->gang.n_alive--;
     shim_journal(s, (dtpi_journal_entry){ .type = DTPI_JOURNAL_EXIT, .attempt = s->gang.attempt,
                                           .rank = r->index, .wstatus = r->wstatus });
@@ -177,6 +176,8 @@ static dtp_status start_all(shim *s, dtp_error *err)
     struct rlimit files;
 
     dtp_status st = dtpi_raise_files(FILES_BASE + (uint64_t)g->n * FILES_PER_RANK, &files, err);
+    if (st >= 0)
+        st = output_make_folder(s, err);
     if (st >= 0)
         st = agent_open(s, err);
     for (uint32_t i = 0; i < g->n && st >= 0; i++)
@@ -340,8 +341,7 @@ static void conclude(shim *s)
 
     dtpi_timer_clear(s->ctx, &g->timer);
     for (uint32_t i = 0; i < g->n; i++) {
-        if (g->ranks[i].streams[0].owner)
-            output_drain(s, &g->ranks[i]);
+        output_drain(s, &g->ranks[i]);
         for (int k = 0; k < 2; k++) {
             stream *st = &g->ranks[i].streams[k];
             if (st->owner && st->source.fd >= 0) {

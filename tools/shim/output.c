@@ -110,13 +110,18 @@ static void ready(dtpi_source *source, uint32_t revents)
     read_pipe(st, CHUNKS_PER_TURN);
 }
 
-dtp_status output_open(shim *s, rank *r, int fds[2], dtp_error *err)
+dtp_status output_make_folder(shim *s, dtp_error *err)
 {
     char path[64];
 
     snprintf(path, sizeof(path), "logs/attempt-%u", s->gang.attempt);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot make folder %s: %m", path);
+    return DTP_OK;
+}
+
+dtp_status output_open(shim *s, rank *r, int fds[2], dtp_error *err)
+{
     for (int i = 0; i < 2; i++) {
         stream *st = &r->streams[i];
         *st = (stream){ .owner = r, .number = i + 1, .log_fd = -1 };

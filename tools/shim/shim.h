@@ -30,7 +30,7 @@ enum { MAX_CONNS = 9 };        /* the supervisor and some that only cancel */
 typedef struct stream {
     rank *owner;
     int number;                 /* 1 or 2 */
-    dtpi_source source;         /* fd -1: ended */
+    dtpi_source source;         /* fd -1: not opened, or ended */
     int log_fd;                 /* -1 until the first byte */
     uint64_t written, sent;     /* bytes in the log; of these handed to the supervisor */
     bool log_failed;
@@ -43,7 +43,6 @@ struct rank {
     pid_t pid;                  /* -1: not started */
     dtpi_source death;          /* the pidfd */
     bool reaped;
-    bool reported;              /* its end is in the journal */
     int wstatus;
     stream streams[2];
     char *cpus;                 /* own text */
@@ -124,6 +123,8 @@ void agent_rank_ended(shim *s, const rank *r);
 void agent_close(shim *s);
 
 /* ---- output.c ---- */
+/* Where the logs of the attempt go; before the first rank is started. */
+dtp_status output_make_folder(shim *s, dtp_error *err);
 dtp_status output_open(shim *s, rank *r, int fds[2], dtp_error *err);
 /* Reads what the pipes of a rank hold now. */
 void output_drain(shim *s, rank *r);
