@@ -69,6 +69,9 @@ static dtp_status prepare(const dtpi_shim_start *start, int conn_fd, int moved[3
         st = add_fd(fa, start->locks_fd, DTPI_SHIM_FD_LOCKS, &moved[2], err);
     if (st < 0)
         return st;
+    /* What the caller has open under that number must not be taken for its locks. */
+    if (start->locks_fd < 0 && posix_spawn_file_actions_addclose(fa, DTPI_SHIM_FD_LOCKS) != 0)
+        return dtpi_fail_nomem(err, 0);
     if (posix_spawn_file_actions_addopen(fa, 0, "/dev/null", O_RDONLY, 0) != 0 ||
         posix_spawn_file_actions_addopen(fa, 1, "/dev/null", O_WRONLY, 0) != 0 ||
         posix_spawn_file_actions_adddup2(fa, 1, 2) != 0)
@@ -110,13 +113,16 @@ dtp_status dtpi_shim_connect(const char *job_dir, int *fd_out, dtp_error *err)
     DTPI_AUTO_FD int dir = open(job_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot open %s: %m", job_dir);
-    DTPI_AUTO_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* Non-blocking: a shim that is stopped accepts nobody, and its queue of callers is short. */
+    DTPI_AUTO_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot make a socket: %m");
     snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/sock", dir);
     if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) < 0) {
         if (errno == ECONNREFUSED || errno == ENOENT)
             return dtpi_fail(err, DTP_ERR_NOT_FOUND, "no shim listens in %s", job_dir);
+        if (errno == EAGAIN)
+            return dtpi_fail(err, DTP_ERR_BUSY, "the shim in %s accepts nobody at present", job_dir);
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot reach the shim in %s: %m",
                          job_dir);
     }

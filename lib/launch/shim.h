@@ -24,7 +24,10 @@ typedef struct dtpi_shim_start {
 /* Returns the connected socket. Errors: EXEC, LIMIT, IO. */
 dtp_status dtpi_shim_spawn(const dtpi_shim_start *start, int *fd_out, dtp_error *err);
 
-/* Connects to the shim that listens in `job_dir`. Errors: NOT_FOUND (none does), PERM, IO. */
+/*
+ * Connects to the shim that listens in `job_dir`, without waiting. Errors: NOT_FOUND (none does), BUSY
+ * (it accepts nobody at present), PERM, LIMIT, IO.
+ */
 dtp_status dtpi_shim_connect(const char *job_dir, int *fd_out, dtp_error *err);
 
 #endif /* DTPI_LAUNCH_SHIM_H */
