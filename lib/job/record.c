@@ -305,22 +305,14 @@ dtp_status dtpi_record_open(dtpi_record *r, const char *run_dir, const char *nam
 
 dtp_status dtpi_record_write(const dtpi_record *r, const dtpi_journal_entry *e, dtp_error *err)
 {
-    DTPI_AUTO_BUF dtpi_buf line = dtpi_buf_init(&dtpi_malloc_allocator);
-    dtpi_journal_entry copy = *e;
     char path[PATH_MAX];
-    struct timespec now;
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    copy.ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    dtpi_journal_format(&line, &copy);
-    if (line.failed || !path_of(r->dir, "journal", path))
-        return dtpi_fail_nomem(err, 0);
-    DTPI_AUTO_FD int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (!path_of(r->dir, "journal", path))
+        return dtpi_fail(err, DTP_ERR_INVAL, "%s has too long a name", r->dir);
+    DTPI_AUTO_FD int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot open %s: %m", path);
-    if (write(fd, line.data, line.len) != (ssize_t)line.len)
-        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot write %s: %m", path);
-    return DTP_OK;
+    return dtpi_journal_append(fd, *e, err);
 }
 
 dtp_status dtpi_record_read(const dtpi_record *r, const dtp_allocator *a, uint64_t bytes,

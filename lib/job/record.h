@@ -41,7 +41,7 @@ bool dtpi_record_lock(dtpi_record *r);
 bool dtpi_record_is_alive(const dtpi_record *r);
 void dtpi_record_unlock(dtpi_record *r);
 
-/* Adds a line to the journal. Errors: IO, NOSPC. */
+/* Adds a line to the journal. Errors: NOMEM, NOT_FOUND (no journal), IO, NOSPC. */
 dtp_status dtpi_record_write(const dtpi_record *r, const dtpi_journal_entry *e, dtp_error *err);
 
 /*

@@ -2,8 +2,11 @@
 /* journal.c - writes and reads the lines of a job's journal; every number is checked. */
 #include "launch/journal.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/text.h"
 
@@ -50,6 +53,34 @@ void dtpi_journal_format(dtpi_buf *b, const dtpi_journal_entry *e)
             dtpi_buf_printf(b, " %" PRId32, *number(&copy, s, i));
         dtpi_buf_printf(b, "%s%s\n", s->has_text ? " " : "", s->has_text ? e->text : "");
     }
+}
+
+static bool is_torn(int fd)
+{
+    const off_t end = lseek(fd, 0, SEEK_END);
+    char last = '\n';
+
+    return end > 0 && pread(fd, &last, 1, end - 1) == 1 && last != '\n';
+}
+
+dtp_status dtpi_journal_append(int fd, dtpi_journal_entry e, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf line = dtpi_buf_init(&dtpi_malloc_allocator);
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    e.ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    if (is_torn(fd))
+        dtpi_buf_append(&line, "\n", 1);
+    dtpi_journal_format(&line, &e);
+    if (line.failed)
+        return dtpi_fail_nomem(err, 0);
+    const ssize_t n = write(fd, line.data, line.len);
+    if (n == (ssize_t)line.len)
+        return DTP_OK;
+    if (n >= 0)
+        errno = ENOSPC;
+    return dtpi_fail(err, dtpi_status_of_errno(errno), "the job's journal cannot be written: %m");
 }
 
 /* Cuts the next word off; the rest of the line stays in *p. */

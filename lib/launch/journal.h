@@ -45,6 +45,12 @@ typedef struct dtpi_journal_entry {
 void dtpi_journal_format(dtpi_buf *b, const dtpi_journal_entry *e);
 
 /*
+ * Writes one line, with the time of now, to a journal that is open for reading and appending. What an
+ * earlier write left cut short is ended first: only that line is lost. Errors: NOMEM, IO, NOSPC.
+ */
+dtp_status dtpi_journal_append(int fd, dtpi_journal_entry e, dtp_error *err);
+
+/*
  * Reads one line, `bytes` long without its newline. Errors: FORMAT. A last line without a newline
  * is a write cut short: not to be read.
  */

@@ -15,7 +15,6 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "launch/shim.h"
@@ -25,14 +24,10 @@ enum { LOCKS_FD_FROM = 64 };
 
 void shim_journal(shim *s, dtpi_journal_entry e)
 {
-    DTPI_AUTO_BUF dtpi_buf line = dtpi_buf_init(s->a);
-    struct timespec now;
+    dtp_error err;
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    e.ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    dtpi_journal_format(&line, &e);
-    if (write(s->journal_fd, line.data, line.len) != (ssize_t)line.len)
-        shim_notice(s, "the job's journal cannot be written: %m");
+    if (dtpi_journal_append(s->journal_fd, e, &err) < 0)
+        shim_notice(s, "%s", err.text);
 }
 
 void shim_notice(shim *s, const char *fmt, ...)
@@ -81,7 +76,7 @@ static dtp_status open_folder(shim *s, const char *dir, dtp_error *err)
         return dtpi_fail(err, DTP_ERR_IO, "cannot enter %s: %m", dir);
     if (mkdir("logs", 0700) < 0 && errno != EEXIST)
         return dtpi_fail(err, DTP_ERR_IO, "cannot make %s/logs: %m", dir);
-    s->journal_fd = open("journal", O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    s->journal_fd = open("journal", O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (s->journal_fd < 0)
         return dtpi_fail(err, DTP_ERR_IO, "cannot open %s/journal: %m", dir);
     return DTP_OK;
