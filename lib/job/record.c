@@ -169,7 +169,9 @@ bool dtpi_record_is_alive(const dtpi_record *r)
     struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 
     DTPI_AUTO_FD int fd = open_alive(r);
-    return fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    if (fd < 0)
+        return errno != ENOENT;
+    return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
 }
 
 /* ---- making a job's folder ---- */

@@ -38,6 +38,7 @@ dtp_status dtpi_record_open(dtpi_record *r, const char *run_dir, const char *nam
 
 /* Takes `alive`; false when another process has it. */
 bool dtpi_record_lock(dtpi_record *r);
+/* True as well where it cannot be found out (no descriptor is left): nothing is replaced then. */
 bool dtpi_record_is_alive(const dtpi_record *r);
 void dtpi_record_unlock(dtpi_record *r);
 

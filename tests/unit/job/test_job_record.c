@@ -66,6 +66,22 @@ static void test_an_ended_job_is_replaced_and_a_running_one_is_not(void **state)
     dtpi_record_unlock(&two);
 }
 
+static void test_a_job_of_which_nobody_knows_is_not_replaced(void **state)
+{
+    char path[PATH_MAX + 16];
+    dtpi_record one, two;
+
+    (void)state;
+    assert_ok(create(&one, "unknown"));
+    dtpi_record_unlock(&one);
+    snprintf(path, sizeof(path), "%s/alive", one.dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);     /* cannot be opened, as when descriptors are out */
+    assert_true(dtpi_record_is_alive(&one));
+    assert_status(DTP_ERR_EXISTS, create(&two, "unknown"));
+    assert_true(has(&one, "spec") && has(&one, "journal"));
+}
+
 static void count(void *user, const dtpi_journal_entry *e)
 {
     uint32_t *seen = user;
@@ -98,6 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_ended_job_is_replaced_and_a_running_one_is_not),
+        cmocka_unit_test(test_a_job_of_which_nobody_knows_is_not_replaced),
         cmocka_unit_test(test_what_follows_a_torn_line_is_read),
     };
 
