@@ -61,6 +61,13 @@ static void print_json_text(const char *text)
     dtpi_buf_free(&b);
 }
 
+/* What a file says, on one line: blanks of a JSON text may be newlines, and a name may hold escapes. */
+static void print_line(const char *text)
+{
+    for (; *text; text++)
+        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text);
+}
+
 static void print_shape(const dtp_ckpt_tensor *t)
 {
     putchar('[');
@@ -196,7 +203,9 @@ static void print_tensor(const args *a, const dtp_ckpt_tensor *t)
     }
     printf("  %-8s ", dtp_dtype_name(t->dtype));
     print_shape(t);
-    printf("  %s\n", t->name);
+    printf("  ");
+    print_line(t->name);
+    putchar('\n');
 }
 
 static void print_head(const args *a, const dtp_ckpt_info *i)
@@ -207,11 +216,13 @@ static void print_head(const args *a, const dtp_ckpt_info *i)
     human(i->stored_bytes, stored, sizeof(stored));
     if (a->json)
         printf("{\"step\":%" PRIu64 ",\"world_size\":%u,\"tensors\":%u,\"shards\":%u,\"bytes\":%" PRIu64
-               ",\"stored_bytes\":%" PRIu64 ",\"meta\":%s}\n",
-               i->step, i->world_size, i->n_tensors, i->n_shards, i->bytes, i->stored_bytes, i->meta_json);
+               ",\"stored_bytes\":%" PRIu64 ",\"meta\":",
+               i->step, i->world_size, i->n_tensors, i->n_shards, i->bytes, i->stored_bytes);
     else
-        printf("step %" PRIu64 ": %u tensors, %s (%s in %u shards), saved by %u ranks\nmeta: %s\n", i->step,
-               i->n_tensors, bytes, stored, i->n_shards, i->world_size, i->meta_json);
+        printf("step %" PRIu64 ": %u tensors, %s (%s in %u shards), saved by %u ranks\nmeta: ", i->step,
+               i->n_tensors, bytes, stored, i->n_shards, i->world_size);
+    print_line(i->meta_json);
+    puts(a->json ? "}" : "");
 }
 
 /* The step asked for, or the newest complete one. */
