@@ -2,8 +2,9 @@
 /*
  * hwloc.c - the source that asks hwloc about the live machine.
  *
- * hwloc's tree is not copied but reported as facts. Its XML is read by hwxml.c. Its components that would start CUDA, OpenCL, X11
- * and the like are left out, and it must not move the calling thread between processors.
+ * hwloc's tree is not copied but reported as facts; hwxml.c reads its XML. Components that would start
+ * CUDA, OpenCL, X11 and the like are left out, and it must not move the calling thread between
+ * processors.
  */
 #include <hwloc.h>
 #include <stdio.h>
