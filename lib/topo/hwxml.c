@@ -113,11 +113,7 @@ static bool open_pci(reader *r, frame *f)
         snprintf(f->numbers, sizeof(f->numbers), "%04x:%04x", vendor & 0xffff, device & 0xffff);
     }
     f->fact.obj.pci = f->key;
-    const double gb_per_s = speed ? strtod(speed, NULL) : 0;
-    if (gb_per_s > 0 && gb_per_s < 10000) {
-        f->fact.obj.link_mbps = (int64_t)(gb_per_s * 8000 + 0.5);
-        f->ids.has_link = true;
-    }
+    f->ids.has_link = speed && dtpi_topo_parse_gb_per_s(speed, &f->fact.obj.link_mbps);
     return true;
 }
 

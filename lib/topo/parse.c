@@ -116,10 +116,13 @@ bool dtpi_topo_parse_hwloc_set(const char *text, dtpi_cpuset *set_out)
     return true;
 }
 
-/* A decimal number such as "16" or "2.5", in thousandths, up to 10^9; NULL: none. */
-static const char *take_milli(const char *text, int64_t *out)
+/*
+ * A decimal number such as "16" or "2.5" times `scale` (a power of ten), up to 10^9; NULL: none. Not
+ * strtod: what a point is must not depend on the host's locale.
+ */
+static const char *take_decimal(const char *text, int64_t scale, int64_t *out)
 {
-    int64_t v = 0, unit = 100;
+    int64_t v = 0, unit = scale / 10;
 
     if (!isdigit((unsigned char)*text))
         return NULL;
@@ -128,7 +131,7 @@ static const char *take_milli(const char *text, int64_t *out)
         if (v > 1000000000)
             return NULL;
     }
-    v *= 1000;
+    v *= scale;
     if (*text == '.')
         for (text++; isdigit((unsigned char)*text); text++, unit /= 10)
             v += (*text - '0') * unit;
@@ -139,8 +142,8 @@ static const char *take_milli(const char *text, int64_t *out)
 bool dtpi_topo_parse_pci_link(const char *speed, const char *width, int64_t *mbps_out)
 {
     int64_t mega, lanes;
-    const char *rest = take_milli(speed, &mega);
-    const char *end = take_milli(width, &lanes);
+    const char *rest = take_decimal(speed, 1000, &mega);
+    const char *end = take_decimal(width, 1000, &lanes);
 
     if (!rest || strncmp(rest, " GT/s", 5) != 0 || !end || (*end && !isspace((unsigned char)*end)))
         return false;
@@ -157,10 +160,21 @@ bool dtpi_topo_parse_pci_link(const char *speed, const char *width, int64_t *mbp
     return true;
 }
 
+bool dtpi_topo_parse_gb_per_s(const char *text, int64_t *mbps_out)
+{
+    int64_t micro = 0;
+    const char *rest = take_decimal(text, 1000000, &micro);
+
+    if (!rest || *rest || micro <= 0 || micro >= 10000 * 1000000ll)
+        return false;
+    *mbps_out = (micro * 8 + 500) / 1000;
+    return true;
+}
+
 bool dtpi_topo_parse_kib(const char *text, int64_t *bytes_out)
 {
     int64_t milli;
-    const char *rest = take_milli(text, &milli);
+    const char *rest = take_decimal(text, 1000, &milli);
 
     if (!rest)
         return false;
@@ -178,7 +192,7 @@ bool dtpi_topo_parse_kib(const char *text, int64_t *bytes_out)
 
 bool dtpi_topo_find_kib(const char *doc, const char *key, int64_t *bytes_out)
 {
-    /* KiB may need more digits than take_milli() allows: parse them here. */
+    /* KiB may need more digits than take_decimal() allows: parse them here. */
     const char *p = strstr(doc, key);
 
     if (!p)
@@ -204,7 +218,7 @@ int32_t dtpi_topo_parse_port_state(const char *text)
 bool dtpi_topo_parse_port_rate(const char *text, int64_t *mbps_out)
 {
     int64_t milli;
-    const char *rest = take_milli(text, &milli);
+    const char *rest = take_decimal(text, 1000, &milli);
 
     if (!rest || milli <= 0 || milli > 100000000 || strncmp(rest, " Gb/sec", 7) != 0)
         return false;

@@ -27,6 +27,9 @@ bool dtpi_topo_parse_hwloc_set(const char *text, dtpi_cpuset *set_out);
  */
 bool dtpi_topo_parse_pci_link(const char *speed, const char *width, int64_t *mbps_out);
 
+/* "15.753846" gigabytes per second, as hwloc writes the speed of a link; below 10000. */
+bool dtpi_topo_parse_gb_per_s(const char *text, int64_t *mbps_out);
+
 /* Bytes: "48 kB", "32768K", "1M". */
 bool dtpi_topo_parse_kib(const char *text, int64_t *bytes_out);
 

@@ -20,6 +20,7 @@ static void try_values(const char *text)
     dtpi_topo_parse_cpumask(text, &set);
     dtpi_topo_parse_hwloc_set(text, &set);
     dtpi_topo_parse_pci_link(text, text, &n);
+    dtpi_topo_parse_gb_per_s(text, &n);
     dtpi_topo_parse_kib(text, &n);
     dtpi_topo_find_kib(text, "MemTotal", &n);
     dtpi_topo_parse_port_state(text);

@@ -91,6 +91,21 @@ static void test_unknown_links_stay_unknown(void **state)
     assert_int_equal(mbps, -7);
 }
 
+static void test_speeds_of_hwloc_are_rounded_to_megabits(void **state)
+{
+    static const char *const odd[] = { "", "0.000000", "-1", "nan", "inf", "10000", "1,5", "15.7 GB/s" };
+    int64_t mbps = -7;
+
+    (void)state;
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(odd); i++)
+        assert_false(dtpi_topo_parse_gb_per_s(odd[i], &mbps));
+    assert_int_equal(mbps, -7);
+    assert_true(dtpi_topo_parse_gb_per_s("15.753846", &mbps));
+    assert_int_equal(mbps, 126031);
+    assert_true(dtpi_topo_parse_gb_per_s("0.5", &mbps));
+    assert_int_equal(mbps, 4000);
+}
+
 static void test_sizes_and_memory(void **state)
 {
     int64_t bytes = 0;
@@ -148,6 +163,7 @@ int main(void)
         cmocka_unit_test(test_a_mask_beyond_the_limit_is_refused),
         cmocka_unit_test(test_links_lose_what_the_line_code_takes),
         cmocka_unit_test(test_unknown_links_stay_unknown),
+        cmocka_unit_test(test_speeds_of_hwloc_are_rounded_to_megabits),
         cmocka_unit_test(test_sizes_and_memory),
         cmocka_unit_test(test_ports),
         cmocka_unit_test(test_gids_are_told_apart),
