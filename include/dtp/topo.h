@@ -60,7 +60,8 @@ typedef struct dtp_topo_opts {
 
 /*
  * Discovers this machine, or reads a recorded one.
- * Errors: NOMEM, NOT_FOUND and IO (the file), FORMAT (not a topology), UNSUPPORTED (module missing).
+ * Errors: INVAL (both of a kind), NOT_FOUND, PERM, IO and TRUNCATED (the file), FORMAT (not a topology),
+ * LIMIT (too large, too many objects, out of descriptors), UNSUPPORTED (no source), NOMEM.
  * Caller closes. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_topo_load(dtp_ctx *ctx, const dtp_topo_opts *opts, dtp_topo **topo_out,

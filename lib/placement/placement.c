@@ -206,7 +206,7 @@ dtp_status dtp_placement_solve(const dtp_topo *topo, const dtp_placement_req *us
         return dtpi_noun(err, "placement", st);
     placement = dtpi_alloc(&topo->a, sizeof(*placement));
     if (!placement)
-        return dtpi_fail_nomem(err, sizeof(*placement));
+        return dtpi_noun(err, "placement", dtpi_fail_nomem(err, sizeof(*placement)));
     placement->a = topo->a;
     st = solve(topo, &req, &pool, placement, err);
     if (st < 0)
@@ -228,5 +228,5 @@ dtp_status dtp_placement_get(const dtp_placement *placement, uint32_t i,
                                       .nics = from->nics,
                                       .numa = from->numa,
                                       .shares_cores = from->shares_cores };
-    return DTPI_RESULT_WRITE(rank_out, &rank, err);
+    return dtpi_noun(err, "placement", DTPI_RESULT_WRITE(rank_out, &rank, err));
 }

@@ -226,7 +226,7 @@ dtp_status dtp_topo_load(dtp_ctx *ctx, const dtp_topo_opts *user, dtp_topo **top
     dtp_status st = dtpi_ctx_enter(ctx, err);
 
     if (st < 0)
-        return st;
+        return dtpi_noun(err, "topo", st);
     st = load(ctx, user, topo_out, err);
     dtpi_ctx_leave(ctx);
     return dtpi_noun(err, "topo", st);

@@ -136,7 +136,7 @@ dtp_status dtp_topo_get(const dtp_topo *topo, uint32_t index, dtp_topo_obj *obj_
     if (index >= topo->n_objs)
         return dtpi_noun(err, "topo",
                          dtpi_fail(err, DTP_ERR_RANGE, "object %u of %u", index, topo->n_objs));
-    return DTPI_RESULT_WRITE(obj_out, &topo->objs[index], err);
+    return dtpi_noun(err, "topo", DTPI_RESULT_WRITE(obj_out, &topo->objs[index], err));
 }
 
 uint32_t dtp_topo_count(const dtp_topo *topo, dtp_topo_type type)
@@ -154,7 +154,7 @@ dtp_status dtp_topo_nth(const dtp_topo *topo, dtp_topo_type type, uint32_t n, dt
     if (n >= count)
         return dtpi_noun(err, "topo",
                          dtpi_fail(err, DTP_ERR_RANGE, "object %u of %u of its type", n, count));
-    return DTPI_RESULT_WRITE(obj_out, &topo->objs[topo->sorted[topo->first[type] + n]], err);
+    return dtpi_noun(err, "topo", DTPI_RESULT_WRITE(obj_out, &topo->objs[topo->sorted[topo->first[type] + n]], err));
 }
 
 const char *dtp_topo_cpus(const dtp_topo *topo, dtp_cpus_view view)

@@ -65,12 +65,26 @@ static void test_nvlinks_win_and_are_counted(void **state)
     dtp_topo_close(topo);
 }
 
+static void test_errors_name_the_noun(void **state)
+{
+    dtp_topo *topo = facts_gpu_machine();
+    dtp_topo_obj obj = { .size = 1 };
+
+    (void)state;
+    assert_true(dtp_topo_get(topo, 0, &obj, ERR) < 0);
+    assert_string_equal(check_err.noun, "topo");
+    assert_true(dtp_topo_nth(topo, DTP_TOPO_GPU, 0, &obj, ERR) < 0);
+    assert_string_equal(check_err.noun, "topo");
+    dtp_topo_close(topo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths_follow_bridges_and_nodes),
         cmocka_unit_test(test_host_bridges_of_one_node_are_node),
         cmocka_unit_test(test_nvlinks_win_and_are_counted),
+        cmocka_unit_test(test_errors_name_the_noun),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
