@@ -247,7 +247,7 @@ dtp_status dtp_ckpt_find(const dtp_ckpt *c, const char *name, uint32_t *i_out, d
 {
     if (dtpi_mf_find(&c->load->m, name, i_out))
         return DTP_OK;
-    return dtpi_noun(err, "ckpt", dtpi_fail(err, DTP_ERR_NOT_FOUND, "tensor %s is not in step %" PRIu64, name,
+    return dtpi_noun(err, "ckpt", dtpi_fail(err, DTP_ERR_NOT_FOUND, "tensor %.80s is not in step %" PRIu64, name,
                                             c->load->m.step));
 }
 

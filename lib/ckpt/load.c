@@ -230,7 +230,7 @@ static dtp_status check_wanted(const dtpi_load *l, const dtp_ckpt_tensor *want, 
     char a[80], b[80];
 
     if (want->dtype != (dtp_dtype)t->dtype)
-        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %s is stored as %s, wanted as %s", want->name,
+        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s is stored as %s, wanted as %s", want->name,
                          dtp_dtype_name(t->dtype), dtp_dtype_name(want->dtype));
     if (want->n_dims == t->n_dims && (!want->shape || want->n_dims == 0 ||
                                       memcmp(want->shape, shape, t->n_dims * sizeof(*shape)) == 0))
@@ -238,7 +238,7 @@ static dtp_status check_wanted(const dtpi_load *l, const dtp_ckpt_tensor *want, 
     dtpi_dims_text(t->n_dims, shape, a, sizeof(a));
     if (want->shape)
         dtpi_dims_text(want->n_dims, want->shape, b, sizeof(b));
-    return dtpi_fail(err, DTP_ERR_INVAL, "tensor %s has shape %s, wanted %s%s", want->name, a,
+    return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s has shape %s, wanted %s%s", want->name, a,
                      want->shape ? b : "other dimensions", "");
 }
 
@@ -252,11 +252,11 @@ static dtp_status check_wanted_box(const dtpi_mf_tensor *t, const char *name, co
     if (!dtpi_box_inside(t->n_dims, offset, extent, shape)) {
         dtpi_box_text(t->n_dims, offset, extent, box, sizeof(box));
         dtpi_dims_text(t->n_dims, shape, whole, sizeof(whole));
-        return dtpi_fail(err, DTP_ERR_RANGE, "tensor %s: box %s lies outside its shape %s", name, box,
+        return dtpi_fail(err, DTP_ERR_RANGE, "tensor %.80s: box %s lies outside its shape %s", name, box,
                          whole);
     }
     if (!data && dtpi_box_count(t->n_dims, extent, &count) && count > 0)
-        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %s: no memory to read into", name);
+        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s: no memory to read into", name);
     return DTP_OK;
 }
 
@@ -266,7 +266,7 @@ dtp_status dtpi_load_read(dtpi_load *l, const dtp_ckpt_tensor *want, dtp_error *
     uint32_t i;
 
     if (!want->name || !dtpi_mf_find(&l->m, want->name, &i))
-        return dtpi_fail(err, DTP_ERR_NOT_FOUND, "tensor %s is not in step %" PRIu64,
+        return dtpi_fail(err, DTP_ERR_NOT_FOUND, "tensor %.80s is not in step %" PRIu64,
                          want->name ? want->name : "(null)", l->m.step);
     const dtpi_mf_tensor *t = dtpi_mf_tensor_at(&l->m, i);
     const int64_t *shape = dtpi_mf_dims(&l->m, t->dims_at);

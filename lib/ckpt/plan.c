@@ -39,11 +39,11 @@ static dtp_status check_box(const dtp_ckpt_tensor *t, dtp_error *err)
     dtpi_dims_text(t->n_dims, t->shape, shape, sizeof(shape));
     if (!dtpi_box_count(t->n_dims, t->shape, &count) ||
         count > (uint64_t)INT64_MAX / dtp_dtype_bytes(t->dtype))
-        return dtpi_fail(err, DTP_ERR_RANGE, "tensor %s: shape %s is no shape", t->name, shape);
+        return dtpi_fail(err, DTP_ERR_RANGE, "tensor %.80s: shape %s is no shape", t->name, shape);
     if (dtpi_box_inside(t->n_dims, offset, extent, t->shape))
         return DTP_OK;
     dtpi_box_text(t->n_dims, offset, extent, box, sizeof(box));
-    return dtpi_fail(err, DTP_ERR_RANGE, "tensor %s: box %s lies outside its shape %s", t->name, box,
+    return dtpi_fail(err, DTP_ERR_RANGE, "tensor %.80s: box %s lies outside its shape %s", t->name, box,
                      shape);
 }
 
@@ -56,12 +56,12 @@ dtp_status dtpi_plan_check(const dtp_ckpt_tensor *t, dtp_error *err)
     if (strcmp(t->name, "__metadata__") == 0)
         return dtpi_fail(err, DTP_ERR_INVAL, "no tensor can be named __metadata__ (safetensors)");
     if (dtp_dtype_bytes(t->dtype) == 0)
-        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %s: unknown dtype %d", t->name, (int)t->dtype);
+        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s: unknown dtype %d", t->name, (int)t->dtype);
     if (t->n_dims > DTP_CKPT_MAX_DIMS)
-        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %s: %u dimensions, at most %d", t->name, t->n_dims,
+        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s: %u dimensions, at most %d", t->name, t->n_dims,
                          DTP_CKPT_MAX_DIMS);
     if (t->n_dims > 0 && !t->shape)
-        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %s has no shape", t->name);
+        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s has no shape", t->name);
     return check_box(t, err);
 }
 

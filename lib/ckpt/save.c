@@ -80,7 +80,7 @@ static dtp_status check_tensors(const save *s, dtp_error *err)
         for (uint32_t d = 0; d < t->n_dims; d++)
             empty |= extent[d] == 0;
         if (!t->data && !empty)
-            return dtpi_fail(err, DTP_ERR_INVAL, "tensor %s has no data", t->name);
+            return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s has no data", t->name);
     }
     return DTP_OK;
 }

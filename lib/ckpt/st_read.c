@@ -277,14 +277,14 @@ static dtp_status check_size(reader *r, const dtpi_st_entry *e)
 
     for (uint32_t i = 0; i < e->n_dims; i++)
         if (__builtin_mul_overflow(bits, dims[i], &bits))
-            return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: tensor %s: its shape is too large", r->path,
+            return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: tensor %.80s: its shape is too large", r->path,
                              dtpi_st_name(r->st, e));
     if (bits % 8)
-        return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: tensor %s does not end at a byte", r->path,
+        return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: tensor %.80s does not end at a byte", r->path,
                          dtpi_st_name(r->st, e));
     if (e->end < e->begin || e->end - e->begin != bits / 8)
         return dtpi_fail(r->err, DTP_ERR_FORMAT,
-                         "%s: tensor %s: bytes %" PRIu64 "-%" PRIu64 " for a shape of %" PRIu64 " bytes",
+                         "%s: tensor %.80s: bytes %" PRIu64 "-%" PRIu64 " for a shape of %" PRIu64 " bytes",
                          r->path, dtpi_st_name(r->st, e), e->begin, e->end, bits / 8);
     return DTP_OK;
 }
@@ -354,7 +354,7 @@ static dtp_status check_names(const dtpi_st *st, const char *path, dtp_error *er
 {
     for (size_t i = 1; i < st->n; i++)
         if (by_name(dtpi_st_get(st, i - 1), dtpi_st_get(st, i), (void *)(uintptr_t)st) == 0)
-            return dtpi_fail(err, DTP_ERR_FORMAT, "%s: tensor %s is there twice", path,
+            return dtpi_fail(err, DTP_ERR_FORMAT, "%s: tensor %.80s is there twice", path,
                              dtpi_st_name(st, dtpi_st_get(st, i)));
     return DTP_OK;
 }
@@ -375,7 +375,7 @@ static dtp_status check_tiling(dtpi_st *st, const char *path, dtp_error *err)
     for (size_t i = 0; i < st->n && s == DTP_OK; i++) {
         const dtpi_st_entry *e = dtpi_st_get(st, order[i]);
         if (e->begin != at)
-            s = dtpi_fail(err, DTP_ERR_FORMAT, "%s: tensor %s begins at byte %" PRIu64 " instead of %" PRIu64 " (%s)",
+            s = dtpi_fail(err, DTP_ERR_FORMAT, "%s: tensor %.80s begins at byte %" PRIu64 " instead of %" PRIu64 " (%s)",
                           path, dtpi_st_name(st, e), e->begin, at, e->begin > at ? "a gap" : "an overlap");
         at = e->end;
     }

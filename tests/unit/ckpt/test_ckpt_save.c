@@ -203,6 +203,29 @@ static void test_box_outside_its_tensor_names_both(void **state)
     ranks_free(r, 2);
 }
 
+static void test_a_long_name_leaves_room_for_the_cause(void **state)
+{
+    static const int64_t offset[] = { 4, 0 };
+    DTPI_AUTO(files) dtpi_files *files = mem_files();
+    char name[1024];
+    rank_run r[1];
+
+    (void)state;
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    ranks_init(r, 1, files, dir);
+    give(&r[0], name, DTP_F32, 2, w_shape, NULL, NULL, 1);
+    r[0].tensors[0].offset = offset;
+    assert_status(DTP_ERR_RANGE, ranks_save(r, 1, 1));
+    assert_text("nnn: box [4, 0] + [6, 5] lies outside its shape [6, 5]");
+    r[0].tensors[0].offset = NULL;
+    assert_ok(ranks_save(r, 1, 1));
+    DTPI_AUTO(load) dtpi_load *l = load(files, 1);
+    assert_status(DTP_ERR_INVAL, read_known(l, name, DTP_I32, 2, w_shape, NULL, NULL, 1));
+    assert_text("is stored as f32, wanted as i32");
+    ranks_free(r, 1);
+}
+
 static void test_hole_and_overlap_are_named(void **state)
 {
     static const int64_t offset[] = { 2, 0 }, less[] = { 2, 5 };
@@ -522,6 +545,7 @@ int main(void)
         cmocka_unit_test(test_complete_step_is_refused_and_stays),
         cmocka_unit_test(test_damaged_step_is_replaced),
         cmocka_unit_test(test_box_outside_its_tensor_names_both),
+        cmocka_unit_test(test_a_long_name_leaves_room_for_the_cause),
         cmocka_unit_test(test_hole_and_overlap_are_named),
         cmocka_unit_test(test_ranks_that_disagree_are_named),
         cmocka_unit_test(test_tensor_given_twice_is_refused),
