@@ -4,6 +4,8 @@
  */
 #include "ckpt/json.h"
 
+#include <inttypes.h>
+
 #include "base/text.h"
 
 enum { VALUE, VALUE_OR_END, KEY, KEY_OR_END, COMMA_OR_END, DONE };
@@ -404,4 +406,12 @@ void dtpi_json_put(dtpi_buf *b, const char *text, size_t bytes)
     }
     dtpi_buf_append(b, text + from, bytes - from);
     dtpi_buf_append(b, "\"", 1);
+}
+
+void dtpi_json_put_dims(dtpi_buf *b, const char *key, uint32_t n, const int64_t *dims)
+{
+    dtpi_buf_printf(b, "\"%s\":[", key);
+    for (uint32_t i = 0; i < n; i++)
+        dtpi_buf_printf(b, "%s%" PRId64, i ? "," : "", dims[i]);
+    dtpi_buf_append(b, "]", 1);
 }

@@ -87,14 +87,6 @@ bool dtpi_mf_find(const dtpi_manifest *m, const char *name, uint32_t *i_out)
 
 /* ---- writing ---- */
 
-static void put_dims(dtpi_buf *out, const char *key, uint32_t n, const int64_t *dims)
-{
-    dtpi_buf_printf(out, "\"%s\":[", key);
-    for (uint32_t i = 0; i < n; i++)
-        dtpi_buf_printf(out, "%s%" PRId64, i ? "," : "", dims[i]);
-    dtpi_buf_append(out, "]", 1);
-}
-
 static void put_file(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_file *f)
 {
     dtpi_buf_printf(out, "{\"name\":\"%s\",\"rank\":%d,\"bytes\":%" PRIu64 ",\"header_bytes\":%" PRIu64
@@ -115,9 +107,9 @@ static void put_box(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_tensor 
         dtpi_json_put(out, key, strlen(key));
         dtpi_buf_append(out, ",", 1);
     }
-    put_dims(out, "offset", t->n_dims, dims);
+    dtpi_json_put_dims(out, "offset", t->n_dims, dims);
     dtpi_buf_append(out, ",", 1);
-    put_dims(out, "extent", t->n_dims, dims + t->n_dims);
+    dtpi_json_put_dims(out, "extent", t->n_dims, dims + t->n_dims);
     dtpi_buf_printf(out, ",\"bytes\":[%" PRIu64 ",%" PRIu64 "],\"sums\":\"", b->begin, b->end);
     dtpi_base64_put(out, DTPI_MF_GET(uint64_t, m->sums, b->sums_at), b->n_chunks * 8);
     if (b->sizes_at != DTPI_NO_SIZES) {
@@ -132,7 +124,7 @@ static void put_tensor(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_tens
     dtpi_buf_printf(out, "{\"name\":");
     dtpi_json_put(out, dtpi_mf_text(m, t->name_at), t->name_bytes);
     dtpi_buf_printf(out, ",\"dtype\":\"%s\",", dtp_dtype_name(t->dtype));
-    put_dims(out, "shape", t->n_dims, dtpi_mf_dims(m, t->dims_at));
+    dtpi_json_put_dims(out, "shape", t->n_dims, dtpi_mf_dims(m, t->dims_at));
     dtpi_buf_printf(out, ",\"boxes\":[");
     for (uint32_t i = 0; i < t->n_boxes; i++) {
         if (i)

@@ -57,14 +57,6 @@ static dtp_status sink_put(sink *s, const void *data, size_t bytes, dtp_error *e
 
 /* ---- the header ---- */
 
-static void put_dims(dtpi_buf *b, const char *key, uint32_t n, const int64_t *dims)
-{
-    dtpi_buf_printf(b, "\"%s\":[", key);
-    for (uint32_t i = 0; i < n; i++)
-        dtpi_buf_printf(b, "%s%" PRId64, i ? "," : "", dims[i]);
-    dtpi_buf_append(b, "]", 1);
-}
-
 /* Of which part of which tensor each entry is: enough to rebuild without a manifest. */
 static void put_boxes(const dtpi_shard_in *in, dtpi_buf *b)
 {
@@ -77,11 +69,11 @@ static void put_boxes(const dtpi_shard_in *in, dtpi_buf *b)
         dtpi_buf_printf(b, ":{\"tensor\":");
         dtpi_json_put(b, box->name, strlen(box->name));
         dtpi_buf_printf(b, ",\"dtype\":\"%s\",", dtpi_st_type_of(box->dtype)->name);
-        put_dims(b, "shape", box->n_dims, dtpi_plan_shape(in->plan, box));
+        dtpi_json_put_dims(b, "shape", box->n_dims, dtpi_plan_shape(in->plan, box));
         dtpi_buf_append(b, ",", 1);
-        put_dims(b, "offset", box->n_dims, dtpi_plan_offset(in->plan, box));
+        dtpi_json_put_dims(b, "offset", box->n_dims, dtpi_plan_offset(in->plan, box));
         dtpi_buf_append(b, ",", 1);
-        put_dims(b, "extent", box->n_dims, dtpi_plan_extent(in->plan, box));
+        dtpi_json_put_dims(b, "extent", box->n_dims, dtpi_plan_extent(in->plan, box));
         dtpi_buf_append(b, "}", 1);
     }
     dtpi_buf_append(b, "}", 1);
@@ -107,8 +99,8 @@ static dtp_status put_meta(const dtpi_shard_in *in, dtpi_buf *out, dtp_error *er
     return DTP_OK;
 }
 
-dtp_status dtpi_shard_header(const dtpi_shard_in *in, const dtpi_written *w, size_t total,
-                             dtpi_buf *out, dtp_error *err)
+static dtp_status make_header(const dtpi_shard_in *in, const dtpi_written *w, size_t total, dtpi_buf *out,
+                              dtp_error *err)
 {
     const bool coded = strcmp(in->codec, "none") != 0;
     uint64_t begin = 0, end = 0;
@@ -190,7 +182,7 @@ static dtp_status put_all(writer *w, size_t header_bytes, dtp_error *err)
     if (st >= 0)
         st = sink_flush(&w->sink, err);
     if (st >= 0)
-        st = dtpi_shard_header(w->in, w->out, header_bytes, &header, err);
+        st = make_header(w->in, w->out, header_bytes, &header, err);
     if (st >= 0)
         st = w->sink.files->ops->write(w->sink.file, 0, header.data, header.len, err);
     if (st >= 0 && !w->in->no_sync)
@@ -231,7 +223,7 @@ dtp_status dtpi_shard_write(const dtp_allocator *a, const dtpi_shard_in *in, dtp
     DTPI_AUTO_BUF dtpi_buf header = dtpi_buf_init(a);
     writer w = { .in = in, .out = out, .sink = { .a = a, .files = in->files } };
 
-    dtp_status st = dtpi_shard_header(in, NULL, 0, &header, err);
+    dtp_status st = make_header(in, NULL, 0, &header, err);
     if (st >= 0)
         st = dtpi_codec_open(a, in->codec, &w.codec, err);
     if (st < 0)

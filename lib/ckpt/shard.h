@@ -26,8 +26,4 @@ typedef struct dtpi_shard_in {
 dtp_status dtpi_shard_write(const dtp_allocator *a, const dtpi_shard_in *in, dtpi_written *out,
                             dtp_error *err);
 
-/* The header of a shard, as it is written and as a verifier expects it. */
-dtp_status dtpi_shard_header(const dtpi_shard_in *in, const dtpi_written *w, size_t total,
-                             dtpi_buf *out, dtp_error *err);
-
 #endif /* DTPI_CKPT_SHARD_H */
