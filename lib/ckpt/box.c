@@ -76,7 +76,7 @@ void dtpi_box_text(uint32_t n_dims, const int64_t *offset, const int64_t *extent
 
 /* ---- coverage ---- */
 
-/* Enough for 8 million boxes cut in 2 dimensions. */
+/* Enough for 11 million boxes cut in 2 dimensions. */
 #define MAX_CORNER_BYTES ((size_t)1 << 30)
 
 /* Corners lie in rows of `width` numbers: coordinates of the cut dimensions, then the sign. */
