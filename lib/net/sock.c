@@ -35,14 +35,14 @@ static dtp_status unix_address(const char *name, struct sockaddr_un *sa, socklen
     return DTP_OK;
 }
 
-/* A path whose owner is gone stays in the file system. */
+/* A path whose owner is gone stays in the file system; a full queue is a sign of life. */
 static void remove_stale(const char *name)
 {
     DTPI_AUTO_FD int fd = -1;
     struct stat st;
 
     if (lstat(name, &st) == 0 && S_ISSOCK(st.st_mode) &&
-        dtpi_unix_connect(name, &fd, NULL) == DTP_PENDING)
+        dtpi_unix_connect(name, &fd, NULL) == DTP_PENDING && errno == ECONNREFUSED)
         unlink(name);
 }
 
