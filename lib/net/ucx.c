@@ -3,8 +3,8 @@
  * ucx.c - the network through UCX: one context and worker with wake-up, end points that notice a dead
  * peer, tags for bulk data, active messages for small ones.
  *
- * UCX has state of the process (logging, signal handlers): logging goes to the network that was opened
- * last, and handlers that UCX installed when it was loaded are taken back.
+ * UCX has state of the process (logging, signal handlers): logging goes to the open network that was
+ * opened last, and handlers that UCX installed when it was loaded are taken back.
  * Source: UCX 1.13 API documentation, ucp/api/ucp.h.
  */
 #include "net/net.h"
@@ -33,6 +33,7 @@ struct dtpi_net {
     ucp_address_t *address;
     size_t n_address;
     int fd;
+    dtpi_net *next_open;
 };
 
 struct dtpi_net_ep {
@@ -44,8 +45,7 @@ struct dtpi_net_ep {
 /* ---- what UCX does to a process ---- */
 
 static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
-static dtpi_log log_target;
-static uint32_t n_open;
+static dtpi_net *open_nets;     /* the last opened first */
 
 static dtp_log_level level_of(ucs_log_level_t level)
 {
@@ -69,29 +69,35 @@ static ucs_log_func_rc_t on_log(const char *file, unsigned line, const char *fun
     (void)function;
     (void)component;
     vsnprintf(text, sizeof(text), format, ap);
+    const dtp_log_level own = DTPI_MAX(level_of(level), DTP_LOG_WARN);
+    /* Held during the call: the one who hears it may be closed by another thread. */
     pthread_mutex_lock(&log_mutex);
-    const dtpi_log log = log_target;
+    if (open_nets)
+        dtpi_logf(&open_nets->log, own, "ucx", "%s", text);
     pthread_mutex_unlock(&log_mutex);
-    dtpi_logf(&log, level_of(level) == DTP_LOG_ERROR ? DTP_LOG_WARN : level_of(level), "ucx", "%s", text);
     return UCS_LOG_FUNC_RC_STOP;
 }
 
-static void take_log(const dtpi_log *log)
+static void take_log(dtpi_net *net)
 {
     pthread_mutex_lock(&log_mutex);
-    log_target = *log;
-    if (n_open++ == 0)
+    if (!open_nets)
         ucs_log_push_handler(on_log);
+    net->next_open = open_nets;
+    open_nets = net;
     pthread_mutex_unlock(&log_mutex);
 }
 
-static void give_log(void)
+static void give_log(dtpi_net *net)
 {
+    dtpi_net **at = &open_nets;
+
     pthread_mutex_lock(&log_mutex);
-    if (--n_open == 0) {
+    while (*at != net)
+        at = &(*at)->next_open;
+    *at = net->next_open;
+    if (!open_nets)
         ucs_log_pop_handler();
-        log_target = (dtpi_log){ 0 };
-    }
     pthread_mutex_unlock(&log_mutex);
 }
 
@@ -219,7 +225,7 @@ static void ucx_close(dtpi_net *net)
         ucp_worker_destroy(net->worker);
     if (net->context)
         ucp_cleanup(net->context);
-    give_log();
+    give_log(net);
     const dtp_allocator a = net->a;
     dtpi_free(&a, net, sizeof(*net));
 }
@@ -236,7 +242,7 @@ static dtp_status ucx_open(const dtpi_net_opts *o, dtpi_net **net_out, dtp_error
     net->user = o->user;
     net->fd = -1;
     give_signals_back();
-    take_log(&net->log);
+    take_log(net);
     dtp_status st = open_context(net, o, err);
     if (st >= 0)
         st = open_worker(net, err);
