@@ -311,7 +311,6 @@ dtp_status agent_carriers_open(dtpi_agent *agent, dtp_error *err)
     if (!u)
         return dtpi_fail_nomem(err, sizeof(*u));
     agent->ucx = u;
-    agent->ucx = u;
     u->agent = agent;
     dtp_status st = dtpi_module_load(ctx, "net-ucx", (const void **)&u->ops, err);
     dtpi_net_choose(agent->o.root, transports, sizeof(transports), devices, sizeof(devices));
