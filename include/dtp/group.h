@@ -31,7 +31,7 @@ typedef struct dtp_group_opts {
     const uint8_t *secret;      /* DTP_SECRET_BYTES; NULL: only with insecure = 1 */
     uint32_t insecure;          /* 1: no secret; every rank must agree */
     int32_t timeout_ms;         /* of joining, and default of every call; 0: 300000 */
-    const char *net;            /* control between machines: "tcp", "ucx", NULL: chosen */
+    const char *net;            /* control between machines: "tcp", "ucx", NULL: "tcp" */
 } dtp_group_opts;
 
 #define DTP_GROUP_OPTS_INIT { .size = sizeof(dtp_group_opts) }
@@ -77,14 +77,14 @@ typedef struct dtp_group_member {
     const char *host;           /* name the node gave itself; lent */
 } dtp_group_member;
 
-/* Row of `rank`. Errors: RANGE. Threads: any. Since 0.1. */
+/* Row of `rank`. Errors: RANGE, INVAL (`size`). Threads: any. Since 0.1. */
 DTP_API dtp_status dtp_group_get(const dtp_group *group, int32_t rank, dtp_group_member *member_out,
                                  dtp_error *err);
 
 /*
- * All ranks have called it when it returns. `timeout_ms` 0: the group's default.
- * Errors: TIMEOUT (names who is missing), PEER, ABORTED, BUSY, FORKED, INTERRUPTED. Threads: ctx.
- * Since 0.1.
+ * All ranks have called it when it returns. `timeout_ms` 0: the group's default; negative: no deadline.
+ * Errors: TIMEOUT (names who is missing), PEER, ABORTED, INVAL (calls that differ), NOMEM, BUSY, FORKED,
+ * INTERRUPTED. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_group_barrier(dtp_group *group, int timeout_ms, dtp_error *err);
 
@@ -100,21 +100,22 @@ DTP_API dtp_status dtp_group_allgather(dtp_group *group, const void *data, size_
 
 /*
  * Gives `bytes` bytes of `root` to all; every rank passes the same `bytes`. Errors: as barrier, LIMIT,
- * INVAL (sizes differ). Threads: ctx. Since 0.1.
+ * INVAL (sizes or roots differ), RANGE (`root`). Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_group_broadcast(dtp_group *group, int32_t root, void *data, size_t bytes,
                                        int timeout_ms, dtp_error *err);
 
 /*
  * Sets a key for the whole group; a second set replaces. Keys are 1 to 255 bytes of text.
- * Errors: as barrier, LIMIT. Threads: ctx. Since 0.1.
+ * Errors: as barrier, INVAL (the key), LIMIT, NOMEM. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_group_set(dtp_group *group, const char *key, const void *value, size_t bytes,
                                  int timeout_ms, dtp_error *err);
 
 /*
  * Reads a key, waiting until it is set (`timeout_ms` negative: do not wait). Free `*value_out` with
- * dtp_group_free(). Errors: NOT_FOUND, TIMEOUT (names the key), as barrier. Threads: ctx. Since 0.1.
+ * dtp_group_free(). Errors: NOT_FOUND, INVAL (the key), TIMEOUT (names the key),
+ * NOMEM, as barrier. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_group_lookup(dtp_group *group, const char *key, void **value_out,
                                     size_t *bytes_out, int timeout_ms, dtp_error *err);

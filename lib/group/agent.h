@@ -23,7 +23,7 @@ typedef struct dtpi_agent_opts {
     const char *root;           /* "host:port" of the root agent; NULL: one node */
     bool is_root;               /* this agent is the root: it listens at `root` */
     const uint8_t *secret;      /* DTP_SECRET_BYTES or NULL (insecure) */
-    const char *net;            /* "tcp", "ucx" or NULL: chosen */
+    const char *net;            /* "tcp", "ucx" or NULL: "tcp" */
     int timeout_ms;             /* of the join */
     int32_t host_rank_plus_1;   /* a rank's process hosts this agent: its rank + 1; 0: the shim */
 } dtpi_agent_opts;
