@@ -54,6 +54,9 @@ void dtpi_nodes_free(dtpi_nodes *n)
 {
     if (!n)
         return;
+    /* Of a call that was given up: they use our buffers and the memory of the node. */
+    if (dtpi_nodes_in_flight(n))
+        dtpi_group_data_cancel(n->group);
     const dtp_allocator *a = n->allocator;
     const size_t world = (size_t)n->world, n_xfers = 2 * world + 2 * n->n_nodes;
     dtpi_free(a, n->items, world * sizeof(*n->items));
