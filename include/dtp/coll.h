@@ -29,8 +29,9 @@ typedef enum dtp_redop {
 /*
  * Reduces `count` elements of every rank into `out` on every rank; `in == out` is in place.
  * Types: f64 f32 f16 bf16 i64 i32 u8. `timeout_ms` 0: the group's default.
- * Errors: INVAL (a rank passes other counts, types or operations), UNSUPPORTED (type), PEER, TIMEOUT,
- * ABORTED, NOMEM, BUSY, FORKED, INTERRUPTED. Threads: ctx. Since 0.1.
+ * Errors: INVAL (a rank passes other counts, types or operations), UNSUPPORTED (type), RANGE (too many
+ * elements), PEER, TIMEOUT, ABORTED, NOMEM, BUSY, FORKED, INTERRUPTED; of a group's first call also LIMIT
+ * (ranks), and across nodes UNSUPPORTED (no UCX) and VERSION. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_allreduce(dtp_group *group, const void *in, void *out, size_t count,
                                  dtp_dtype dtype, dtp_redop redop, int timeout_ms, dtp_error *err);
@@ -51,8 +52,8 @@ DTP_API dtp_status dtp_allgather(dtp_group *group, const void *in, void *out, si
                                  dtp_dtype dtype, int timeout_ms, dtp_error *err);
 
 /*
- * Gives `count` elements of `root` to all, in place; any type. Errors: as dtp_allreduce. Threads: ctx.
- * Since 0.1.
+ * Gives `count` elements of `root` to all, in place; any type. Errors: as dtp_allreduce, RANGE (`root`).
+ * Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_broadcast(dtp_group *group, void *data, size_t count, dtp_dtype dtype,
                                  int32_t root, int timeout_ms, dtp_error *err);

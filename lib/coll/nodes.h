@@ -8,9 +8,12 @@
 #include "coll/shm.h"
 #include "group/group.h"
 
+/* A line of the cache for each rank's result fits into what a member has for results. */
+enum { DTPI_NODES_MAX_RANKS = DTPI_SHM_RESULT_BYTES / 64 };
+
 typedef struct dtpi_nodes dtpi_nodes;
 
-/* Opens the network; collective. `shm` is lent. Errors: as dtpi_group_data_open, NOMEM. */
+/* Opens the network; collective. `shm` is lent. Errors: as dtpi_group_data_open, LIMIT, NOMEM. */
 dtp_status dtpi_nodes_open(dtp_group *group, dtpi_shm *shm, int64_t deadline_ns, dtpi_nodes **out,
                            dtp_error *err);
 void dtpi_nodes_free(dtpi_nodes *n);

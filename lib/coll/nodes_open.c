@@ -73,8 +73,10 @@ void dtpi_nodes_free(dtpi_nodes *n)
 dtp_status dtpi_nodes_open(dtp_group *group, dtpi_shm *shm, int64_t deadline_ns, dtpi_nodes **out,
                            dtp_error *err)
 {
-    dtp_status st = dtpi_group_data_open(group, deadline_ns, err);
-
+    if (dtp_group_size(group) > DTPI_NODES_MAX_RANKS)
+        return dtpi_fail(err, DTP_ERR_LIMIT, "a group of %d ranks on several nodes: collectives reach %d",
+                         dtp_group_size(group), DTPI_NODES_MAX_RANKS);
+    const dtp_status st = dtpi_group_data_open(group, deadline_ns, err);
     if (st < 0)
         return st;
     const dtp_allocator *a = dtpi_ctx_alloc(dtpi_group_ctx(group));

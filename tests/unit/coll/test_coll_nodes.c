@@ -402,6 +402,18 @@ static void test_a_node_that_does_not_come_is_named(void **state)
     assert_int_equal(run_layout("aab", missing_node), 0);
 }
 
+static void test_a_world_without_room_for_its_results_is_refused(void **state)
+{
+    dtp_group group = { .size = DTPI_NODES_MAX_RANKS + 1 };
+    dtpi_nodes *nodes;
+    dtpi_shm shm;
+
+    (void)state;
+    assert_status(DTP_ERR_LIMIT, dtpi_nodes_open(&group, &shm, INT64_MAX, &nodes, ERR));
+    assert_string_equal(check_err.text,
+                        "a group of 16385 ranks on several nodes: collectives reach 16384");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -409,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_rounds_follow_each_other),
         cmocka_unit_test(test_a_different_call_is_named_on_every_node),
         cmocka_unit_test(test_a_node_that_does_not_come_is_named),
+        cmocka_unit_test(test_a_world_without_room_for_its_results_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
