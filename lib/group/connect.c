@@ -64,7 +64,8 @@ static dtp_status no_agent(const struct session *s, const char *socket, dtp_erro
     return dtpi_fail(err, DTP_ERR_TIMEOUT, "rank %d of %d: no agent at %s within %d ms (%s)", s->rank,
                      s->world, socket, s->timeout_ms,
                      s->join_error.status == DTP_ERR_BUSY ? s->join_error.text
-                                                          : "local rank 0 starts it");
+                                                          : "local rank 0 starts it; its job, attempt "
+                                                            "and secret must be the same");
 }
 
 static dtp_status reach(struct session *s, const char *socket, int64_t deadline_ns, int *fd_out,
