@@ -39,39 +39,66 @@ dtp_status dtpi_path_join(char path_out[DTPI_PATH_MAX], const char *dir, const c
     return DTP_OK;
 }
 
-/* The folder above `path` into `up`; false where there is none to make. */
-static bool parent_of(const char *path, char up[DTPI_PATH_MAX])
+/* Bytes of the folder above the first `n` bytes of `path`; 0: the current one, `n`: there is none. */
+static size_t parent_bytes(const char *path, size_t n)
 {
-    size_t n = strlen(path);
-
     while (n > 1 && path[n - 1] == '/')
         n--;
     while (n > 0 && path[n - 1] != '/')
         n--;
     while (n > 1 && path[n - 1] == '/')
         n--;
-    if (n >= DTPI_PATH_MAX)
-        return false;
-    memcpy(up, n ? path : ".", n ? n : 1);
-    up[n ? n : 1] = '\0';
-    return strcmp(up, path) != 0;
+    return n;
+}
+
+/* The folder of the first `n` bytes of `path`, which is given back as it was. */
+static dtp_status make_first(dtpi_files *files, char *path, size_t n, bool *made_out, dtp_error *err)
+{
+    const char next = path[n];
+
+    path[n] = '\0';
+    const dtp_status st = files->ops->make_dir(files, path, made_out, err);
+    path[n] = next;
+    return st;
+}
+
+static dtp_status sync_first(dtpi_files *files, char *path, size_t n, dtp_error *err)
+{
+    const char next = path[n];
+
+    if (n == 0)
+        return files->ops->sync_dir(files, ".", err);
+    path[n] = '\0';
+    const dtp_status st = files->ops->sync_dir(files, path, err);
+    path[n] = next;
+    return st;
+}
+
+/* One buffer for all levels: a path may have 2000 of them. */
+static dtp_status make_dirs(dtpi_files *files, char *path, size_t n, bool no_sync, dtp_error *err)
+{
+    const size_t up = parent_bytes(path, n);
+    bool made = false;
+
+    dtp_status st = make_first(files, path, n, &made, err);
+    if (st == DTP_ERR_NOT_FOUND && up > 0 && up < n) {
+        st = make_dirs(files, path, up, no_sync, err);
+        if (st >= 0)
+            st = make_first(files, path, n, &made, err);
+    }
+    return st >= 0 && made && !no_sync ? sync_first(files, path, up, err) : st;
 }
 
 dtp_status dtpi_files_make_dirs(dtpi_files *files, const char *path, bool no_sync, dtp_error *err)
 {
-    char up[DTPI_PATH_MAX];
-    bool made = false;
-    const bool has_parent = parent_of(path, up);
+    char own[DTPI_PATH_MAX];
+    const size_t n = strlen(path);
 
-    dtp_status st = files->ops->make_dir(files, path, &made, err);
-    if (st == DTP_ERR_NOT_FOUND && has_parent) {
-        st = dtpi_files_make_dirs(files, up, no_sync, err);
-        if (st >= 0)
-            st = files->ops->make_dir(files, path, &made, err);
-    }
-    if (st >= 0 && made && has_parent && !no_sync)
-        st = files->ops->sync_dir(files, up, err);
-    return st;
+    if (n >= sizeof(own))
+        return dtpi_fail(err, DTP_ERR_LIMIT, "path is longer than %d bytes: %.40s...", DTPI_PATH_MAX - 1,
+                         path);
+    memcpy(own, path, n + 1);
+    return make_dirs(files, own, n, no_sync, err);
 }
 
 dtp_status dtpi_files_read_all(dtpi_files *files, const char *path, uint64_t max, dtpi_buf *out,

@@ -92,7 +92,7 @@ DTPI_DEFINE_AUTO(file, dtpi_file, dtpi_file_drop);
 dtp_status dtpi_path_join(char path_out[DTPI_PATH_MAX], const char *dir, const char *name,
                           dtp_error *err);
 
-/* Makes `path` and the folders above it, each durable in the one above unless `no_sync`. */
+/* Makes `path` and the folders above it, each durable in the one above unless `no_sync`. Errors: LIMIT. */
 dtp_status dtpi_files_make_dirs(dtpi_files *files, const char *path, bool no_sync, dtp_error *err);
 
 /* The whole of a file of at most `max` bytes into `out` (emptied first). Errors: LIMIT. */

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 #include "files/mem.h"
 
@@ -105,6 +106,32 @@ static void test_room_is_bounded(void **state)
     dtpi_file_drop(file);
 }
 
+static void *make_deep(void *files)
+{
+    char path[1200] = "";
+
+    for (size_t i = 0; i < 500; i++)
+        strcpy(path + 2 * i, i < 499 ? "d/" : "d");
+    assert_ok(dtpi_files_make_dirs(files, path, false, ERR));
+    return NULL;
+}
+
+static void test_deep_folders_need_little_stack(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *f = NULL;
+    pthread_attr_t attr;
+    pthread_t thread;
+
+    (void)state;
+    assert_ok(dtpi_files_mem_open(A, &f, ERR));
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 512 << 10);
+    assert_int_equal(pthread_create(&thread, &attr, make_deep, f), 0);
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attr);
+    assert_int_equal(dtpi_files_mem_n_ops(f), 1000);    /* made and synced */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -112,6 +139,7 @@ int main(void)
         cmocka_unit_test(test_crash_keeps_synced_names_and_data),
         cmocka_unit_test(test_chosen_call_fails_once),
         cmocka_unit_test(test_room_is_bounded),
+        cmocka_unit_test(test_deep_folders_need_little_stack),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
