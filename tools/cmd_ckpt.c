@@ -25,7 +25,8 @@ static const char help[] =
     "commands:\n"
     "  ls      every step, whether it is complete, and what is wrong with it if not\n"
     "  show    what a step holds: its tensors, its metadata\n"
-    "  verify  reads every byte of a step and compares it with its checksums; shows a progress bar on\n"
+    "  verify  reads every byte of a step and compares it with its checksums; shows a progress bar "
+    "on\n"
     "          a terminal\n"
     "\n"
     "options:\n"
@@ -124,15 +125,16 @@ static void print_good(const args *a, const dtp_ckpt_info *i)
     char bytes[32], stored[32];
 
     if (a->json) {
-        printf("{\"step\":%" PRIu64 ",\"complete\":true,\"world_size\":%u,\"tensors\":%u,\"shards\":%u,"
+        printf("{\"step\":%" PRIu64
+               ",\"complete\":true,\"world_size\":%u,\"tensors\":%u,\"shards\":%u,"
                "\"bytes\":%" PRIu64 ",\"stored_bytes\":%" PRIu64 "}\n",
                i->step, i->world_size, i->n_tensors, i->n_shards, i->bytes, i->stored_bytes);
         return;
     }
     human(i->bytes, bytes, sizeof(bytes));
     human(i->stored_bytes, stored, sizeof(stored));
-    printf("%12" PRIu64 "  complete  %6u  %8u  %7u  %10s  %10s\n", i->step, i->world_size, i->n_tensors,
-           i->n_shards, bytes, stored);
+    printf("%12" PRIu64 "  complete  %6u  %8u  %7u  %10s  %10s\n", i->step, i->world_size,
+           i->n_tensors, i->n_shards, bytes, stored);
 }
 
 static void print_bad(const args *a, uint64_t step, const char *state, const char *why)
@@ -180,8 +182,8 @@ static int run_ls(dtp_ctx *ctx, const args *a)
     if (list_steps(ctx, a->dir, &steps, &n, &err) < 0)
         return cmd_fail(&cmd_ckpt, &err);
     if (!a->json && n > 0)
-        printf("%12s  %-8s  %6s  %8s  %7s  %10s  %10s\n", "step", "state", "ranks", "tensors", "shards",
-               "bytes", "stored");
+        printf("%12s  %-8s  %6s  %8s  %7s  %10s  %10s\n", "step", "state", "ranks", "tensors",
+               "shards", "bytes", "stored");
     for (size_t i = 0; i < n; i++)
         good &= print_step(ctx, a, steps[i]);
     free(steps);
@@ -215,12 +217,13 @@ static void print_head(const args *a, const dtp_ckpt_info *i)
     human(i->bytes, bytes, sizeof(bytes));
     human(i->stored_bytes, stored, sizeof(stored));
     if (a->json)
-        printf("{\"step\":%" PRIu64 ",\"world_size\":%u,\"tensors\":%u,\"shards\":%u,\"bytes\":%" PRIu64
+        printf("{\"step\":%" PRIu64
+               ",\"world_size\":%u,\"tensors\":%u,\"shards\":%u,\"bytes\":%" PRIu64
                ",\"stored_bytes\":%" PRIu64 ",\"meta\":",
                i->step, i->world_size, i->n_tensors, i->n_shards, i->bytes, i->stored_bytes);
     else
-        printf("step %" PRIu64 ": %u tensors, %s (%s in %u shards), saved by %u ranks\nmeta: ", i->step,
-               i->n_tensors, bytes, stored, i->n_shards, i->world_size);
+        printf("step %" PRIu64 ": %u tensors, %s (%s in %u shards), saved by %u ranks\nmeta: ",
+               i->step, i->n_tensors, bytes, stored, i->n_shards, i->world_size);
     print_line(i->meta_json);
     puts(a->json ? "}" : "");
 }
@@ -280,8 +283,9 @@ static void draw(void *user, uint64_t done, uint64_t total)
     memset(marks, ' ', WIDTH);
     memset(marks, '#', (size_t)(share * WIDTH));
     marks[WIDTH] = '\0';
-    fprintf(stderr, "\rstep %" PRIu64 " [%s] %3.0f %%  %.2f GB/s  %.0f s left \x1b[K", b->step, marks,
-            100 * share, (double)done / seconds / 1e9, share > 0 ? seconds / share - seconds : 0.0);
+    fprintf(stderr, "\rstep %" PRIu64 " [%s] %3.0f %%  %.2f GB/s  %.0f s left \x1b[K", b->step,
+            marks, 100 * share, (double)done / seconds / 1e9,
+            share > 0 ? seconds / share - seconds : 0.0);
     if (done == total)
         fprintf(stderr, "\r\x1b[K");
     fflush(stderr);
@@ -289,7 +293,9 @@ static void draw(void *user, uint64_t done, uint64_t total)
 
 static bool verify_step(dtp_ctx *ctx, const args *a, uint64_t step)
 {
-    bar b = { .ctx = ctx, .step = step, .begun_ns = dtp_ctx_now_ns(ctx), .on = isatty(STDERR_FILENO) };
+    bar b = {
+        .ctx = ctx, .step = step, .begun_ns = dtp_ctx_now_ns(ctx), .on = isatty(STDERR_FILENO)
+    };
     dtp_ckpt_info info = { .size = sizeof(info) };
     dtp_ckpt *ckpt = NULL;
     dtp_error err = { 0 };
@@ -310,8 +316,8 @@ static bool verify_step(dtp_ctx *ctx, const args *a, uint64_t step)
     human(info.stored_bytes, stored, sizeof(stored));
     const double seconds = (double)(dtp_ctx_now_ns(ctx) - b.begun_ns) / 1e9 + 1e-9;
     if (a->json)
-        printf("{\"step\":%" PRIu64 ",\"ok\":true,\"stored_bytes\":%" PRIu64 ",\"seconds\":%.3f}\n", step,
-               info.stored_bytes, seconds);
+        printf("{\"step\":%" PRIu64 ",\"ok\":true,\"stored_bytes\":%" PRIu64 ",\"seconds\":%.3f}\n",
+               step, info.stored_bytes, seconds);
     else
         printf("step %" PRIu64 ": ok (%s, %u tensors, %.2f GB/s)\n", step, stored, info.n_tensors,
                (double)info.stored_bytes / seconds / 1e9);

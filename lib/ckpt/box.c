@@ -34,7 +34,8 @@ bool dtpi_box_inside(uint32_t n_dims, const int64_t *offset, const int64_t *exte
                      const int64_t *shape)
 {
     for (uint32_t i = 0; i < n_dims; i++)
-        if (offset[i] < 0 || extent[i] < 0 || offset[i] > shape[i] || extent[i] > shape[i] - offset[i])
+        if (offset[i] < 0 || extent[i] < 0 || offset[i] > shape[i] ||
+            extent[i] > shape[i] - offset[i])
             return false;
     return true;
 }
@@ -159,10 +160,10 @@ dtp_status dtpi_box_tiling(const dtp_allocator *a, uint32_t n_dims, const int64_
     int64_t sum = 0;
 
     /* A box of a manifest may be 100 bytes of text and have 2^8 corners. */
-    if (!dtpi_mul(n + 1, (size_t)1 << k, &rows) || !dtpi_mul(rows, c.width * sizeof(int64_t), &bytes) ||
-        bytes > MAX_CORNER_BYTES)
-        return dtpi_fail(err, DTP_ERR_LIMIT, "%zu boxes cut in %zu dimensions are too many for one tensor",
-                         n, k);
+    if (!dtpi_mul(n + 1, (size_t)1 << k, &rows) ||
+        !dtpi_mul(rows, c.width * sizeof(int64_t), &bytes) || bytes > MAX_CORNER_BYTES)
+        return dtpi_fail(err, DTP_ERR_LIMIT,
+                         "%zu boxes cut in %zu dimensions are too many for one tensor", n, k);
     c.rows = dtpi_alloc_aligned(a, bytes, 64);
     if (!c.rows)
         return dtpi_fail_nomem(err, bytes);

@@ -32,7 +32,8 @@ static uint64_t fresh_id(dtp_ctx *ctx)
 
 static dtp_status check_dir(const char *dir, dtp_error *err)
 {
-    return dir && *dir ? DTP_OK : dtpi_fail(err, DTP_ERR_INVAL, "no folder of checkpoints is given");
+    return dir && *dir ? DTP_OK
+                       : dtpi_fail(err, DTP_ERR_INVAL, "no folder of checkpoints is given");
 }
 
 /* The callers' structs, of whatever size, as ours. Free `*out` with dtpi_free. */
@@ -61,8 +62,8 @@ static dtp_status read_tensors(const dtp_allocator *a, const dtp_ckpt_tensor *us
 }
 
 static dtp_status save_entered(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
-                               const dtp_ckpt_tensor *tensors, size_t n, const dtp_ckpt_save_opts *opts,
-                               dtp_error *err)
+                               const dtp_ckpt_tensor *tensors, size_t n,
+                               const dtp_ckpt_save_opts *opts, dtp_error *err)
 {
     const dtp_allocator *a = dtpi_ctx_alloc(ctx);
     DTPI_AUTO(files) dtpi_files *files = NULL;
@@ -226,12 +227,15 @@ dtp_status dtp_ckpt_get_info(const dtp_ckpt *c, dtp_ckpt_info *info_out, dtp_err
     return dtpi_noun(err, "ckpt", DTPI_RESULT_WRITE(info_out, &info, err));
 }
 
-dtp_status dtp_ckpt_get_tensor(const dtp_ckpt *c, uint32_t i, dtp_ckpt_tensor *tensor_out, dtp_error *err)
+dtp_status dtp_ckpt_get_tensor(const dtp_ckpt *c, uint32_t i, dtp_ckpt_tensor *tensor_out,
+                               dtp_error *err)
 {
     const dtpi_manifest *m = &c->load->m;
 
     if (i >= dtpi_mf_n_tensors(m))
-        return dtpi_noun(err, "ckpt", dtpi_fail(err, DTP_ERR_RANGE, "tensor %u of %zu", i, dtpi_mf_n_tensors(m)));
+        return dtpi_noun(
+            err, "ckpt",
+            dtpi_fail(err, DTP_ERR_RANGE, "tensor %u of %zu", i, dtpi_mf_n_tensors(m)));
     const dtpi_mf_tensor *t = dtpi_mf_tensor_at(m, i);
     const dtp_ckpt_tensor out = {
         .size = sizeof(out),
@@ -247,11 +251,13 @@ dtp_status dtp_ckpt_find(const dtp_ckpt *c, const char *name, uint32_t *i_out, d
 {
     if (dtpi_mf_find(&c->load->m, name, i_out))
         return DTP_OK;
-    return dtpi_noun(err, "ckpt", dtpi_fail(err, DTP_ERR_NOT_FOUND, "tensor %.80s is not in step %" PRIu64, name,
-                                            c->load->m.step));
+    return dtpi_noun(err, "ckpt",
+                     dtpi_fail(err, DTP_ERR_NOT_FOUND, "tensor %.80s is not in step %" PRIu64, name,
+                               c->load->m.step));
 }
 
-dtp_status dtp_ckpt_read(dtp_ckpt *c, const dtp_ckpt_tensor *tensors, size_t n_tensors, dtp_error *err)
+dtp_status dtp_ckpt_read(dtp_ckpt *c, const dtp_ckpt_tensor *tensors, size_t n_tensors,
+                         dtp_error *err)
 {
     const dtp_allocator *a = dtpi_ctx_alloc(c->ctx);
     dtp_ckpt_tensor *own = NULL;

@@ -163,7 +163,9 @@ static dtpi_json_token scan_word(dtpi_json *j)
     static const struct {
         const char *word;
         dtpi_json_token token;
-    } words[] = { { "true", DTPI_JSON_TRUE }, { "false", DTPI_JSON_FALSE }, { "null", DTPI_JSON_NULL } };
+    } words[] = { { "true", DTPI_JSON_TRUE },
+                  { "false", DTPI_JSON_FALSE },
+                  { "null", DTPI_JSON_NULL } };
 
     for (size_t i = 0; i < DTPI_ARRAY_LEN(words); i++) {
         const size_t n = strlen(words[i].word);
@@ -266,7 +268,8 @@ dtpi_json_token dtpi_json_next(dtpi_json *j)
     case KEY_OR_END:
         return closes ? close_level(j) : next_key(j);
     case COMMA_OR_END:
-        return closes ? close_level(j) : fail(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
+        return closes ? close_level(j)
+                      : fail(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
     default:
         return fail(j, "text after the end of the document");
     }
@@ -347,8 +350,9 @@ bool dtpi_json_expect(dtpi_json *j, dtpi_json_token want)
 
     if (got == want)
         return true;
-    return dtpi_json_refuse(j, want < DTPI_ARRAY_LEN(problems) && problems[want] ? problems[want]
-                                                                                 : "not expected here");
+    return dtpi_json_refuse(j, want < DTPI_ARRAY_LEN(problems) && problems[want]
+                                   ? problems[want]
+                                   : "not expected here");
 }
 
 bool dtpi_json_u64(dtpi_json *j, uint64_t *out)

@@ -80,7 +80,8 @@ static bool part_twins(dtpi_layout *l, sorter *s, bool *again_out)
     for (size_t i = 1; i < l->n; i++) {
         if (by_key(&p[i - 1], &p[i], s) != 0)
             continue;
-        dtpi_piece *made = strcmp(s->plan->boxes[p[i].box].name, dtpi_layout_key(l, &p[i])) ? &p[i] : &p[i - 1];
+        dtpi_piece *made =
+            strcmp(s->plan->boxes[p[i].box].name, dtpi_layout_key(l, &p[i])) ? &p[i] : &p[i - 1];
         const uint32_t at = (uint32_t)l->keys.len;
         if (!dtpi_buf_reserve(&l->keys, made->key_bytes + 2))
             return false;

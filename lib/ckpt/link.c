@@ -47,11 +47,13 @@ static dtp_status gather_lengths(rounds *r, size_t bytes, dtpi_pieces *out, dtp_
     for (int32_t i = 0; i < r->link->size; i++) {
         const uint64_t n = dtpi_rd_u64(&rd);
         if (n > SIZE_MAX / 4 - out->at[i])
-            return dtpi_fail_rank(err, DTP_ERR_PROTO, i, "rank %d announces an impossible message", i);
+            return dtpi_fail_rank(err, DTP_ERR_PROTO, i, "rank %d announces an impossible message",
+                                  i);
         out->at[i + 1] = out->at[i] + (size_t)n;
         r->longest = DTPI_MAX(r->longest, (size_t)n);
     }
-    return dtpi_rd_done(&rd) ? DTP_OK : dtpi_fail(err, DTP_ERR_PROTO, "lengths of an exchange are cut");
+    return dtpi_rd_done(&rd) ? DTP_OK
+                             : dtpi_fail(err, DTP_ERR_PROTO, "lengths of an exchange are cut");
 }
 
 /* One round: the next piece of everybody to its place. */
@@ -61,7 +63,8 @@ static dtp_status gather_round(rounds *r, const uint8_t *data, size_t bytes, siz
     const size_t mine = from < bytes ? DTPI_MIN(bytes - from, r->share) : 0;
 
     dtpi_buf_reset(&r->in);
-    const dtp_status st = r->link->gather(r->link, mine ? data + from : NULL, mine, &r->in, r->sizes, err);
+    const dtp_status st =
+        r->link->gather(r->link, mine ? data + from : NULL, mine, &r->in, r->sizes, err);
     if (st < 0)
         return st;
     size_t at = 0;
@@ -95,8 +98,8 @@ static dtp_status gather_all(rounds *r, const void *data, size_t bytes, dtpi_pie
     return st;
 }
 
-dtp_status dtpi_link_exchange(const dtp_allocator *a, dtpi_link *link, const void *data, size_t bytes,
-                              dtpi_pieces *out, dtp_error *err)
+dtp_status dtpi_link_exchange(const dtp_allocator *a, dtpi_link *link, const void *data,
+                              size_t bytes, dtpi_pieces *out, dtp_error *err)
 {
     const size_t n = (size_t)link->size;
     rounds r = { .link = link, .in = dtpi_buf_init(a) };

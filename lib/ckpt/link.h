@@ -38,8 +38,8 @@ typedef struct dtpi_pieces {
  * Gathers any number of bytes, in as many rounds as the link's bound asks for. All ranks do the same
  * number of rounds whatever happens to one of them. Errors: the link's, NOMEM (only this rank's).
  */
-dtp_status dtpi_link_exchange(const dtp_allocator *a, dtpi_link *link, const void *data, size_t bytes,
-                              dtpi_pieces *out, dtp_error *err);
+dtp_status dtpi_link_exchange(const dtp_allocator *a, dtpi_link *link, const void *data,
+                              size_t bytes, dtpi_pieces *out, dtp_error *err);
 void dtpi_pieces_free(const dtp_allocator *a, dtpi_pieces *p);
 
 /* Over a group, on the lane of checkpoints; `timeout_ms` 0: the group's default. */

@@ -11,7 +11,8 @@ static dtp_status gather_group(dtpi_link *link, const void *data, size_t bytes, 
                                                dtpi_group_timeout_ms(l->group));
     dtp_op *op = NULL;
 
-    dtp_status st = dtpi_group_allgather_on(l->group, DTPI_LANE_CKPT, data, bytes, deadline, &op, err);
+    dtp_status st =
+        dtpi_group_allgather_on(l->group, DTPI_LANE_CKPT, data, bytes, deadline, &op, err);
     if (st < 0)
         return st;
     const dtpi_gathered *all = dtpi_group_gathered(op);

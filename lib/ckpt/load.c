@@ -102,8 +102,9 @@ dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_er
     return st;
 }
 
-dtp_status dtpi_load_stored(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b, uint64_t chunk,
-                            uint64_t stored_at, size_t bytes, void *stored, dtp_error *err)
+dtp_status dtpi_load_stored(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
+                            uint64_t chunk, uint64_t stored_at, size_t bytes, void *stored,
+                            dtp_error *err)
 {
     const dtpi_mf_file *f = dtpi_mf_file_at(&l->m, b->file);
     dtpi_file *file = NULL;
@@ -158,7 +159,8 @@ static dtp_status read_chunk(part *p, uint64_t chunk, uint8_t *out, dtp_error *e
     if (st < 0 || as_is)
         return st;
     dtp_error why = { 0 };
-    st = dtpi_codec_restore(&l->codec, l->stored, stored, dtp_dtype_bytes(p->t->dtype), out, plain, &why);
+    st = dtpi_codec_restore(&l->codec, l->stored, stored, dtp_dtype_bytes(p->t->dtype), out, plain,
+                            &why);
     if (st < 0)
         return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.60s: chunk %" PRIu64 ": %s",
                          dtpi_mf_text(&l->m, dtpi_mf_file_at(&l->m, p->b->file)->name_at),
@@ -198,21 +200,26 @@ static dtp_status copy_run(part *p, uint64_t from, uint64_t bytes, uint8_t *out,
 }
 
 static dtp_status read_box(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
-                           const int64_t *offset, const int64_t *extent, uint8_t *data, dtp_error *err)
+                           const int64_t *offset, const int64_t *extent, uint8_t *data,
+                           dtp_error *err)
 {
     const int64_t *dims = dtpi_mf_dims(&l->m, b->dims_at);
     int64_t common_offset[DTP_CKPT_MAX_DIMS], common_extent[DTP_CKPT_MAX_DIMS];
     dtpi_file *file = NULL;
     const uint64_t width = dtp_dtype_bytes(t->dtype);
-    part p = { .l = l, .t = t, .b = b, .bytes = dtpi_mf_box_bytes(&l->m, t, b), .loaded = UINT64_MAX };
+    part p = {
+        .l = l, .t = t, .b = b, .bytes = dtpi_mf_box_bytes(&l->m, t, b), .loaded = UINT64_MAX
+    };
     dtpi_walk w;
 
-    if (!dtpi_box_meet(t->n_dims, dims, dims + t->n_dims, offset, extent, common_offset, common_extent))
+    if (!dtpi_box_meet(t->n_dims, dims, dims + t->n_dims, offset, extent, common_offset,
+                       common_extent))
         return DTP_OK;
     dtp_status st = dtpi_load_file(l, b->file, &file, err);
     if (st < 0)
         return st;
-    dtpi_walk_begin(&w, t->n_dims, dims, dims + t->n_dims, offset, extent, common_offset, common_extent);
+    dtpi_walk_begin(&w, t->n_dims, dims, dims + t->n_dims, offset, extent, common_offset,
+                    common_extent);
     for (; !w.done; dtpi_walk_next(&w)) {
         st = copy_run(&p, w.from * width, w.run * width, data + w.to * width, err);
         if (st < 0)
@@ -223,15 +230,15 @@ static dtp_status read_box(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_
 
 /* ---- one wanted box ---- */
 
-static dtp_status check_wanted(const dtpi_load *l, const dtp_ckpt_tensor *want, const dtpi_mf_tensor *t,
-                               dtp_error *err)
+static dtp_status check_wanted(const dtpi_load *l, const dtp_ckpt_tensor *want,
+                               const dtpi_mf_tensor *t, dtp_error *err)
 {
     const int64_t *shape = dtpi_mf_dims(&l->m, t->dims_at);
     char a[80], b[80];
 
     if (want->dtype != (dtp_dtype)t->dtype)
-        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s is stored as %s, wanted as %s", want->name,
-                         dtp_dtype_name(t->dtype), dtp_dtype_name(want->dtype));
+        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s is stored as %s, wanted as %s",
+                         want->name, dtp_dtype_name(t->dtype), dtp_dtype_name(want->dtype));
     if (want->n_dims == t->n_dims && (!want->shape || want->n_dims == 0 ||
                                       memcmp(want->shape, shape, t->n_dims * sizeof(*shape)) == 0))
         return DTP_OK;
@@ -252,8 +259,8 @@ static dtp_status check_wanted_box(const dtpi_mf_tensor *t, const char *name, co
     if (!dtpi_box_inside(t->n_dims, offset, extent, shape)) {
         dtpi_box_text(t->n_dims, offset, extent, box, sizeof(box));
         dtpi_dims_text(t->n_dims, shape, whole, sizeof(whole));
-        return dtpi_fail(err, DTP_ERR_RANGE, "tensor %.80s: box %s lies outside its shape %s", name, box,
-                         whole);
+        return dtpi_fail(err, DTP_ERR_RANGE, "tensor %.80s: box %s lies outside its shape %s", name,
+                         box, whole);
     }
     if (!data && dtpi_box_count(t->n_dims, extent, &count) && count > 0)
         return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s: no memory to read into", name);
@@ -276,6 +283,7 @@ dtp_status dtpi_load_read(dtpi_load *l, const dtp_ckpt_tensor *want, dtp_error *
     if (st >= 0)
         st = check_wanted_box(t, want->name, shape, offset, extent, want->data, err);
     for (uint32_t k = 0; st >= 0 && k < t->n_boxes; k++)
-        st = read_box(l, t, dtpi_mf_box_at(&l->m, t->first_box + k), offset, extent, want->data, err);
+        st = read_box(l, t, dtpi_mf_box_at(&l->m, t->first_box + k), offset, extent, want->data,
+                      err);
     return st;
 }

@@ -28,8 +28,9 @@ DTPI_DEFINE_AUTO(load, dtpi_load, dtpi_load_close);
 dtp_status dtpi_load_read(dtpi_load *l, const dtp_ckpt_tensor *t, dtp_error *err);
 
 /* As dtp_ckpt_verify. */
-dtp_status dtpi_load_verify(dtpi_load *l, void (*progress)(void *user, uint64_t done, uint64_t total),
-                            void *user, dtp_error *err);
+dtp_status dtpi_load_verify(dtpi_load *l,
+                            void (*progress)(void *user, uint64_t done, uint64_t total), void *user,
+                            dtp_error *err);
 
 /* The file of index `i`, opened once; its size is checked. */
 dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_error *err);
@@ -38,7 +39,8 @@ dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_er
  * Reads the stored bytes of a chunk into `stored` and compares them with their sum; `stored_at` is where
  * they begin in the box.
  */
-dtp_status dtpi_load_stored(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b, uint64_t chunk,
-                            uint64_t stored_at, size_t bytes, void *stored, dtp_error *err);
+dtp_status dtpi_load_stored(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
+                            uint64_t chunk, uint64_t stored_at, size_t bytes, void *stored,
+                            dtp_error *err);
 
 #endif /* DTPI_CKPT_LOAD_H */

@@ -12,7 +12,8 @@
 #include "ckpt/json.h"
 #include "ckpt/st.h"
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are stored as they lie in memory");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "numbers are stored as they lie in memory");
 
 dtp_status dtpi_manifest_init(dtpi_manifest *m, const dtp_allocator *a, dtp_error *err)
 {
@@ -59,7 +60,8 @@ uint32_t dtpi_mf_chunk_bytes(const dtpi_manifest *m, uint64_t bytes, uint64_t i)
     return (uint32_t)DTPI_MIN(bytes - i * m->chunk_bytes, (uint64_t)m->chunk_bytes);
 }
 
-uint32_t dtpi_mf_stored_bytes(const dtpi_manifest *m, const dtpi_mf_box *b, uint64_t bytes, uint64_t i)
+uint32_t dtpi_mf_stored_bytes(const dtpi_manifest *m, const dtpi_mf_box *b, uint64_t bytes,
+                              uint64_t i)
 {
     if (b->sizes_at == DTPI_NO_SIZES)
         return dtpi_mf_chunk_bytes(m, bytes, i);
@@ -89,7 +91,8 @@ bool dtpi_mf_find(const dtpi_manifest *m, const char *name, uint32_t *i_out)
 
 static void put_file(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_file *f)
 {
-    dtpi_buf_printf(out, "{\"name\":\"%s\",\"rank\":%d,\"bytes\":%" PRIu64 ",\"header_bytes\":%" PRIu64
+    dtpi_buf_printf(out,
+                    "{\"name\":\"%s\",\"rank\":%d,\"bytes\":%" PRIu64 ",\"header_bytes\":%" PRIu64
                     ",\"header_sum\":\"%016" PRIx64 "\",\"digest\":\"%016" PRIx64 "\"}",
                     dtpi_mf_text(m, f->name_at), f->rank, f->bytes, f->header_bytes, f->header_sum,
                     f->digest);
@@ -156,7 +159,8 @@ dtp_status dtpi_manifest_write(const dtpi_manifest *m, dtpi_buf *out, dtp_error 
     if (out->failed)
         return dtpi_fail_nomem(err, out->len);
     if (out->len > DTPI_MANIFEST_MAX - DTPI_MANIFEST_TAIL)
-        return dtpi_fail(err, DTP_ERR_LIMIT, "a manifest of %zu bytes could not be read: larger chunks are needed",
+        return dtpi_fail(err, DTP_ERR_LIMIT,
+                         "a manifest of %zu bytes could not be read: larger chunks are needed",
                          out->len);
     dtpi_buf_printf(out, ",\"checksum\":\"%016" PRIx64 "\"}\n", dtpi_sum64(out->data, out->len));
     return out->failed ? dtpi_fail_nomem(err, out->len) : DTP_OK;
@@ -220,7 +224,8 @@ static dtp_status check_coverage(const dtpi_manifest *m, const dtpi_mf_tensor *t
     const dtp_status st = dtpi_box_tiling(m->a, t->n_dims, dtpi_mf_dims(m, t->dims_at), t->n_boxes,
                                           get_box, &u, point, &count, err);
     if (st == DTP_ERR_LIMIT)
-        return bad(err, st, path, dtpi_mf_text(m, t->name_at), "it has too many boxes to be checked");
+        return bad(err, st, path, dtpi_mf_text(m, t->name_at),
+                   "it has too many boxes to be checked");
     if (st < 0 || count == 1)
         return st;
     dtpi_dims_text(t->n_dims, point, text, sizeof(text));
@@ -251,7 +256,9 @@ static dtp_status check_tensor(const dtpi_manifest *m, const dtpi_mf_tensor *t, 
             return st;
     }
     if (count == 0)
-        return t->n_boxes == 1 ? DTP_OK : bad(err, DTP_ERR_FORMAT, path, name, "an empty tensor has one box");
+        return t->n_boxes == 1
+                   ? DTP_OK
+                   : bad(err, DTP_ERR_FORMAT, path, name, "an empty tensor has one box");
     return check_coverage(m, t, path, err);
 }
 
@@ -286,13 +293,15 @@ static dtp_status check_tiling(dtpi_manifest *m, const uint64_t *order, const ch
         uint64_t at = 0;
         for (; i < n && dtpi_mf_box_at(m, order[i])->file == f; i++) {
             if (dtpi_mf_box_at(m, order[i])->begin != at)
-                return dtpi_fail(err, DTP_ERR_FORMAT, "%s: boxes of %s leave a gap or overlap at byte %" PRIu64,
-                                 path, dtpi_mf_text(m, file->name_at), at);
+                return dtpi_fail(err, DTP_ERR_FORMAT,
+                                 "%s: boxes of %s leave a gap or overlap at byte %" PRIu64, path,
+                                 dtpi_mf_text(m, file->name_at), at);
             at = dtpi_mf_box_at(m, order[i])->end;
         }
         if (at != file->bytes - file->header_bytes)
-            return dtpi_fail(err, DTP_ERR_FORMAT, "%s: boxes of %s end at byte %" PRIu64 " of %" PRIu64,
-                             path, dtpi_mf_text(m, file->name_at), at, file->bytes - file->header_bytes);
+            return dtpi_fail(err, DTP_ERR_FORMAT,
+                             "%s: boxes of %s end at byte %" PRIu64 " of %" PRIu64, path,
+                             dtpi_mf_text(m, file->name_at), at, file->bytes - file->header_bytes);
     }
     return DTP_OK;
 }

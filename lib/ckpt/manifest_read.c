@@ -55,7 +55,8 @@ static dtp_status read_object(reader *r, const member *members, size_t n, void *
         if (!key)
             return dtpi_fail_nomem(r->err, bytes);
         size_t i = 0;
-        while (i < n && !(strlen(members[i].name) == bytes && memcmp(members[i].name, key, bytes) == 0))
+        while (i < n &&
+               !(strlen(members[i].name) == bytes && memcmp(members[i].name, key, bytes) == 0))
             i++;
         if (i < n && seen >> i & 1)
             return refuse(r, "a member is there twice");
@@ -70,8 +71,8 @@ static dtp_status read_object(reader *r, const member *members, size_t n, void *
     }
     for (size_t i = 0; i < n; i++)
         if (!(seen >> i & 1) && !members[i].optional)
-            return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: byte %zu: member \"%s\" is missing", r->path,
-                             (size_t)(r->j.p - r->j.base), members[i].name);
+            return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: byte %zu: member \"%s\" is missing",
+                             r->path, (size_t)(r->j.p - r->j.base), members[i].name);
     return DTP_OK;
 }
 
@@ -160,7 +161,8 @@ static dtp_status read_dim(reader *r, void *at)
     if (*n == DTP_CKPT_MAX_DIMS)
         return refuse(r, "too many dimensions");
     ++*n;
-    return dtpi_buf_append(&r->m->dims, &v, sizeof(v)) ? DTP_OK : dtpi_fail_nomem(r->err, sizeof(v));
+    return dtpi_buf_append(&r->m->dims, &v, sizeof(v)) ? DTP_OK
+                                                       : dtpi_fail_nomem(r->err, sizeof(v));
 }
 
 /* Where the numbers begin in the pool, and how many they are. */
@@ -242,7 +244,8 @@ static dtp_status read_file(reader *r, void *at)
     const dtp_status st = read_object(r, members, DTPI_ARRAY_LEN(members), &f);
     if (st < 0)
         return st;
-    return dtpi_buf_append(&r->m->file_buf, &f, sizeof(f)) ? DTP_OK : dtpi_fail_nomem(r->err, sizeof(f));
+    return dtpi_buf_append(&r->m->file_buf, &f, sizeof(f)) ? DTP_OK
+                                                           : dtpi_fail_nomem(r->err, sizeof(f));
 }
 
 /* ---- boxes ---- */
@@ -383,7 +386,8 @@ static dtp_status tensor_dtype(reader *r, void *at)
         return st;
     memcpy(copy, text, DTPI_MIN(bytes, sizeof(copy) - 1));
     const dtp_dtype dtype = dtp_dtype_parse(copy);
-    if (bytes >= sizeof(copy) || dtype == DTP_DTYPE_NONE || strcmp(copy, dtp_dtype_name(dtype)) != 0)
+    if (bytes >= sizeof(copy) || dtype == DTP_DTYPE_NONE ||
+        strcmp(copy, dtp_dtype_name(dtype)) != 0)
         return refuse(r, "unknown dtype");
     ((tensor_parts *)at)->tensor.dtype = (uint8_t)dtype;
     return DTP_OK;
@@ -440,7 +444,8 @@ static dtp_status top_format(reader *r, void *at)
     const dtp_status st = read_text(r, &text, &bytes);
     if (st < 0)
         return st;
-    return bytes == 8 && memcmp(text, "dtp-ckpt", 8) == 0 ? DTP_OK : refuse(r, "not a manifest of libdtp");
+    return bytes == 8 && memcmp(text, "dtp-ckpt", 8) == 0 ? DTP_OK
+                                                          : refuse(r, "not a manifest of libdtp");
 }
 
 static dtp_status top_version(reader *r, void *at)
@@ -452,8 +457,9 @@ static dtp_status top_version(reader *r, void *at)
     if (st < 0)
         return st;
     if (v != DTPI_MANIFEST_VERSION)
-        return dtpi_fail(r->err, DTP_ERR_VERSION, "%s has version %" PRIu64 ", this library reads %d",
-                         r->path, v, DTPI_MANIFEST_VERSION);
+        return dtpi_fail(r->err, DTP_ERR_VERSION,
+                         "%s has version %" PRIu64 ", this library reads %d", r->path, v,
+                         DTPI_MANIFEST_VERSION);
     return DTP_OK;
 }
 
@@ -523,7 +529,8 @@ static dtp_status top_meta(reader *r, void *at)
         return refuse(r, "meta is not an object");
     if (!dtpi_json_skip(&r->j))
         return bad(r);
-    if (!dtpi_buf_append(&m->meta, from, (size_t)(r->j.p - from)) || !dtpi_buf_append(&m->meta, "", 1))
+    if (!dtpi_buf_append(&m->meta, from, (size_t)(r->j.p - from)) ||
+        !dtpi_buf_append(&m->meta, "", 1))
         return dtpi_fail_nomem(r->err, 0);
     m->meta.len--;
     return DTP_OK;
@@ -580,17 +587,18 @@ static dtp_status check_sum(const char *text, size_t bytes, const char *path, dt
 
     if (bytes <= DTPI_MANIFEST_TAIL || memcmp(text + bytes - 3, "\"}\n", 3) != 0 ||
         memcmp(text + bytes - DTPI_MANIFEST_TAIL, head, n) != 0)
-        return dtpi_fail(err, DTP_ERR_TRUNCATED, "%s does not end in its checksum (%zu bytes)", path,
-                         bytes);
+        return dtpi_fail(err, DTP_ERR_TRUNCATED, "%s does not end in its checksum (%zu bytes)",
+                         path, bytes);
     memcpy(want, text + bytes - DTPI_MANIFEST_TAIL + n, 16);
     snprintf(got, sizeof(got), "%016" PRIx64, dtpi_sum64(text, bytes - DTPI_MANIFEST_TAIL));
     if (strcmp(want, got) != 0)
-        return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: checksum mismatch (stored %s, computed %s)", path,
-                         want, got);
+        return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: checksum mismatch (stored %s, computed %s)",
+                         path, want, got);
     return DTP_OK;
 }
 
-static_assert(sizeof(",\"checksum\":\"0123456789abcdef\"}\n") - 1 == DTPI_MANIFEST_TAIL, "the tail");
+static_assert(sizeof(",\"checksum\":\"0123456789abcdef\"}\n") - 1 == DTPI_MANIFEST_TAIL,
+              "the tail");
 
 dtp_status dtpi_manifest_read(const dtp_allocator *a, const char *text, size_t bytes,
                               const char *path, dtpi_manifest *m_out, dtp_error *err)

@@ -6,7 +6,8 @@ enum { MAX_NAME = 1023 };
 
 static dtp_status bad(dtp_error *err, int32_t rank, const char *what)
 {
-    return dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d sent a checkpoint message with %s", rank, what);
+    return dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d sent a checkpoint message with %s",
+                          rank, what);
 }
 
 void dtpi_msg_begin(dtpi_buf *b, uint8_t kind, const dtp_error *failure)
@@ -50,7 +51,8 @@ static void put_dims(dtpi_buf *b, const int64_t *dims, uint32_t n)
         dtpi_wr_u64(b, dims ? (uint64_t)dims[i] : 0);
 }
 
-void dtpi_msg_put_declare(dtpi_buf *b, const dtpi_declare *d, const dtp_ckpt_tensor *tensors, size_t n)
+void dtpi_msg_put_declare(dtpi_buf *b, const dtpi_declare *d, const dtp_ckpt_tensor *tensors,
+                          size_t n)
 {
     dtpi_wr_u64(b, d->step);
     dtpi_wr_u32(b, d->chunk_bytes);
@@ -159,7 +161,8 @@ dtp_status dtpi_msg_get_written(dtpi_rd *r, int32_t rank, dtpi_written *w, dtp_e
     w->bytes = dtpi_rd_u64(r);
     w->header_bytes = dtpi_rd_u64(r);
     w->digest = dtpi_rd_u64(r);
-    if (!get_numbers(r, &w->ends, 8) || !get_numbers(r, &w->sums, 8) || !get_numbers(r, &w->sizes, 4))
+    if (!get_numbers(r, &w->ends, 8) || !get_numbers(r, &w->sums, 8) ||
+        !get_numbers(r, &w->sizes, 4))
         return dtpi_fail_nomem(err, 0);
     return dtpi_rd_done(r) ? DTP_OK : bad(err, rank, "a broken acknowledgement");
 }

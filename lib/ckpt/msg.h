@@ -29,7 +29,8 @@ typedef struct dtpi_declare {
     size_t meta_bytes;
 } dtpi_declare;
 
-void dtpi_msg_put_declare(dtpi_buf *b, const dtpi_declare *d, const dtp_ckpt_tensor *tensors, size_t n);
+void dtpi_msg_put_declare(dtpi_buf *b, const dtpi_declare *d, const dtp_ckpt_tensor *tensors,
+                          size_t n);
 /*
  * Reads a declaration and adds its tensors to the plan. Names stay in `names`, which must not move:
  * it has room for all of them. Errors: PROTO, NOMEM, and what dtpi_plan_check finds.

@@ -43,8 +43,8 @@ static dtp_status check_box(const dtp_ckpt_tensor *t, dtp_error *err)
     if (dtpi_box_inside(t->n_dims, offset, extent, t->shape))
         return DTP_OK;
     dtpi_box_text(t->n_dims, offset, extent, box, sizeof(box));
-    return dtpi_fail(err, DTP_ERR_RANGE, "tensor %.80s: box %s lies outside its shape %s", t->name, box,
-                     shape);
+    return dtpi_fail(err, DTP_ERR_RANGE, "tensor %.80s: box %s lies outside its shape %s", t->name,
+                     box, shape);
 }
 
 dtp_status dtpi_plan_check(const dtp_ckpt_tensor *t, dtp_error *err)
@@ -56,10 +56,11 @@ dtp_status dtpi_plan_check(const dtp_ckpt_tensor *t, dtp_error *err)
     if (strcmp(t->name, "__metadata__") == 0)
         return dtpi_fail(err, DTP_ERR_INVAL, "no tensor can be named __metadata__ (safetensors)");
     if (dtp_dtype_bytes(t->dtype) == 0)
-        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s: unknown dtype %d", t->name, (int)t->dtype);
+        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s: unknown dtype %d", t->name,
+                         (int)t->dtype);
     if (t->n_dims > DTP_CKPT_MAX_DIMS)
-        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s: %u dimensions, at most %d", t->name, t->n_dims,
-                         DTP_CKPT_MAX_DIMS);
+        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s: %u dimensions, at most %d", t->name,
+                         t->n_dims, DTP_CKPT_MAX_DIMS);
     if (t->n_dims > 0 && !t->shape)
         return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s has no shape", t->name);
     return check_box(t, err);

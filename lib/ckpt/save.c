@@ -93,8 +93,8 @@ static dtp_status clear_step(save *s, dtp_error *err)
 
     const dtp_status st = dtpi_step_check(files, s->in->dir, s->in->step, &why);
     if (st >= 0)
-        return dtpi_fail(err, DTP_ERR_EXISTS, "step %" PRIu64 " is already complete in %s", s->in->step,
-                         s->in->dir);
+        return dtpi_fail(err, DTP_ERR_EXISTS, "step %" PRIu64 " is already complete in %s",
+                         s->in->step, s->in->dir);
     if (!dtpi_step_is_damaged(st)) {
         if (err)
             *err = why;
@@ -162,7 +162,8 @@ static void agree(save *s, int32_t rank, const dtp_error *failure)
  * Sends and gathers; heads are read, `out` keeps the pieces. A failure means that the ranks cannot talk,
  * or (NOMEM) that this one cannot listen and says so next time.
  */
-static dtp_status exchange(save *s, uint8_t kind, const dtpi_buf *msg, dtpi_pieces *out, dtp_error *err)
+static dtp_status exchange(save *s, uint8_t kind, const dtpi_buf *msg, dtpi_pieces *out,
+                           dtp_error *err)
 {
     dtp_status st = dtpi_link_exchange(s->in->a, s->in->link, msg->data, msg->len, out, err);
 
@@ -229,12 +230,14 @@ static dtp_status compare(const save *s, const dtpi_declare *d, int32_t rank, dt
     const dtpi_declare *a = &s->declare;
 
     if (d->step != a->step)
-        return dtpi_fail_rank(err, DTP_ERR_INVAL, rank, "rank 0 saves step %" PRIu64 ", rank %d step %" PRIu64,
-                              a->step, rank, d->step);
-    if (d->codec != a->codec || d->chunk_bytes != a->chunk_bytes)
         return dtpi_fail_rank(err, DTP_ERR_INVAL, rank,
-                              "rank 0 saves with codec %u and chunks of %u bytes, rank %d with %u and %u",
-                              a->codec, a->chunk_bytes, rank, d->codec, d->chunk_bytes);
+                              "rank 0 saves step %" PRIu64 ", rank %d step %" PRIu64, a->step, rank,
+                              d->step);
+    if (d->codec != a->codec || d->chunk_bytes != a->chunk_bytes)
+        return dtpi_fail_rank(
+            err, DTP_ERR_INVAL, rank,
+            "rank 0 saves with codec %u and chunks of %u bytes, rank %d with %u and %u", a->codec,
+            a->chunk_bytes, rank, d->codec, d->chunk_bytes);
     return DTP_OK;
 }
 
@@ -261,8 +264,8 @@ static dtp_status make_plan(save *s, dtp_error *err)
 
 static void shard_name(const save *s, int32_t rank, char *name_out, size_t room)
 {
-    snprintf(name_out, room, "shard-%05d-of-%05d.%016" PRIx64 ".safetensors", rank, s->in->link->size,
-             s->declare.id);
+    snprintf(name_out, room, "shard-%05d-of-%05d.%016" PRIx64 ".safetensors", rank,
+             s->in->link->size, s->declare.id);
 }
 
 static dtp_status write_shard(save *s, const dtpi_layout *layout, dtp_error *err)
@@ -369,7 +372,8 @@ static dtp_status add_written(save *s, dtpi_manifest *m, dtpi_mf_box *boxes, int
 }
 
 /* One rank's acknowledgement into the manifest. */
-static dtp_status add_rank(save *s, dtpi_manifest *m, dtpi_mf_box *boxes, int32_t rank, dtp_error *err)
+static dtp_status add_rank(save *s, dtpi_manifest *m, dtpi_mf_box *boxes, int32_t rank,
+                           dtp_error *err)
 {
     dtpi_rd r = body(&s->acks, DTPI_MSG_ACK, rank);
     dtpi_layout layout = { 0 };

@@ -99,8 +99,8 @@ static dtp_status put_meta(const dtpi_shard_in *in, dtpi_buf *out, dtp_error *er
     return DTP_OK;
 }
 
-static dtp_status make_header(const dtpi_shard_in *in, const dtpi_written *w, size_t total, dtpi_buf *out,
-                              dtp_error *err)
+static dtp_status make_header(const dtpi_shard_in *in, const dtpi_written *w, size_t total,
+                              dtpi_buf *out, dtp_error *err)
 {
     const bool coded = strcmp(in->codec, "none") != 0;
     uint64_t begin = 0, end = 0;
@@ -116,8 +116,8 @@ static dtp_status make_header(const dtpi_shard_in *in, const dtpi_written *w, si
         const int64_t stored = (int64_t)(end - begin);
         dtpi_st_write_tensor(out, dtpi_layout_key(in->layout, p), p->key_bytes,
                              coded ? "U8" : dtpi_st_type_of(box->dtype)->name,
-                             coded ? 1 : box->n_dims, coded ? &stored : dtpi_plan_extent(in->plan, box),
-                             begin, end);
+                             coded ? 1 : box->n_dims,
+                             coded ? &stored : dtpi_plan_extent(in->plan, box), begin, end);
         begin = end;
     }
     return dtpi_st_write_end(out, total, err);
@@ -203,8 +203,8 @@ static dtp_status put_file(writer *w, size_t header_bytes, dtp_error *err)
     dtpi_files *files = w->in->files;
 
     /* A coded file is smaller by an unknown amount: nothing is reserved for it. */
-    dtp_status st = files->ops->create(files, w->in->path, coded ? 0 : header_bytes + w->in->layout->bytes,
-                                       &w->sink.file, err);
+    dtp_status st = files->ops->create(
+        files, w->in->path, coded ? 0 : header_bytes + w->in->layout->bytes, &w->sink.file, err);
     if (st < 0)
         return st;
     st = put_all(w, header_bytes, err);

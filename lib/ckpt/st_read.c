@@ -242,7 +242,8 @@ static dtp_status read_fields(reader *r, dtpi_st_entry *e)
     for (;;) {
         const dtpi_json_token t = dtpi_json_next(&r->j);
         if (t == DTPI_JSON_OBJECT_END)
-            return seen == (TYPE | SHAPE | OFFSETS) ? DTP_OK : refuse(r, "a field of a tensor is missing");
+            return seen == (TYPE | SHAPE | OFFSETS) ? DTP_OK
+                                                    : refuse(r, "a field of a tensor is missing");
         if (t != DTPI_JSON_KEY)
             return bad(r);
         const char *key = dtpi_json_plain(&r->j, &r->scratch, &bytes);
@@ -277,14 +278,15 @@ static dtp_status check_size(reader *r, const dtpi_st_entry *e)
 
     for (uint32_t i = 0; i < e->n_dims; i++)
         if (__builtin_mul_overflow(bits, dims[i], &bits))
-            return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: tensor %.80s: its shape is too large", r->path,
-                             dtpi_st_name(r->st, e));
+            return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: tensor %.80s: its shape is too large",
+                             r->path, dtpi_st_name(r->st, e));
     if (bits % 8)
         return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: tensor %.80s does not end at a byte", r->path,
                          dtpi_st_name(r->st, e));
     if (e->end < e->begin || e->end - e->begin != bits / 8)
         return dtpi_fail(r->err, DTP_ERR_FORMAT,
-                         "%s: tensor %.80s: bytes %" PRIu64 "-%" PRIu64 " for a shape of %" PRIu64 " bytes",
+                         "%s: tensor %.80s: bytes %" PRIu64 "-%" PRIu64 " for a shape of %" PRIu64
+                         " bytes",
                          r->path, dtpi_st_name(r->st, e), e->begin, e->end, bits / 8);
     return DTP_OK;
 }
@@ -375,8 +377,10 @@ static dtp_status check_tiling(dtpi_st *st, const char *path, dtp_error *err)
     for (size_t i = 0; i < st->n && s == DTP_OK; i++) {
         const dtpi_st_entry *e = dtpi_st_get(st, order[i]);
         if (e->begin != at)
-            s = dtpi_fail(err, DTP_ERR_FORMAT, "%s: tensor %.80s begins at byte %" PRIu64 " instead of %" PRIu64 " (%s)",
-                          path, dtpi_st_name(st, e), e->begin, at, e->begin > at ? "a gap" : "an overlap");
+            s = dtpi_fail(err, DTP_ERR_FORMAT,
+                          "%s: tensor %.80s begins at byte %" PRIu64 " instead of %" PRIu64 " (%s)",
+                          path, dtpi_st_name(st, e), e->begin, at,
+                          e->begin > at ? "a gap" : "an overlap");
         at = e->end;
     }
     dtpi_free(st->a, order, (st->n + 1) * sizeof(*order));
@@ -397,8 +401,8 @@ static dtp_status check_whole(dtpi_st *st, uint64_t data_bytes, const char *path
         return dtpi_fail(err, DTP_ERR_TRUNCATED, "%s lacks %" PRIu64 " bytes of data", path,
                          st->data_bytes - data_bytes);
     if (st->data_bytes < data_bytes)
-        return dtpi_fail(err, DTP_ERR_FORMAT, "%s has %" PRIu64 " bytes behind its last tensor", path,
-                         data_bytes - st->data_bytes);
+        return dtpi_fail(err, DTP_ERR_FORMAT, "%s has %" PRIu64 " bytes behind its last tensor",
+                         path, data_bytes - st->data_bytes);
     return DTP_OK;
 }
 

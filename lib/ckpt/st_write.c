@@ -107,8 +107,8 @@ dtp_status dtpi_st_write_end(dtpi_buf *b, size_t total, dtp_error *err)
     if (total == 0)
         total = (b->len + DTPI_ST_ALIGN - 1) / DTPI_ST_ALIGN * DTPI_ST_ALIGN;
     if (total - 8 > DTPI_ST_MAX_HEADER || b->len > total)
-        return dtpi_fail(err, DTP_ERR_LIMIT, "a safetensors header of %zu bytes, at most %d", b->len,
-                         DTPI_ST_MAX_HEADER);
+        return dtpi_fail(err, DTP_ERR_LIMIT, "a safetensors header of %zu bytes, at most %d",
+                         b->len, DTPI_ST_MAX_HEADER);
     const size_t pad = total - b->len;
     uint8_t *p = dtpi_buf_reserve(b, pad);
     if (!p)

@@ -14,7 +14,8 @@
 static const char prefix[] = "step-";
 enum { PREFIX = sizeof(prefix) - 1, DIGITS = 20 };
 
-dtp_status dtpi_step_path(char path_out[DTPI_PATH_MAX], const char *dir, uint64_t step, dtp_error *err)
+dtp_status dtpi_step_path(char path_out[DTPI_PATH_MAX], const char *dir, uint64_t step,
+                          dtp_error *err)
 {
     char name[PREFIX + DIGITS + 1];
 
@@ -76,7 +77,8 @@ dtp_status dtpi_step_read(dtpi_files *files, const char *dir, uint64_t step, dtp
     if (st >= 0)
         st = dtpi_manifest_read(files->a, (const char *)text.data, text.len, path, m_out, err);
     if (st >= 0 && m_out->step != step) {
-        st = dtpi_fail(err, DTP_ERR_FORMAT, "%s is the manifest of step %" PRIu64, path, m_out->step);
+        st = dtpi_fail(err, DTP_ERR_FORMAT, "%s is the manifest of step %" PRIu64, path,
+                       m_out->step);
         dtpi_manifest_free(m_out);
     }
     return st;
@@ -147,7 +149,8 @@ dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char 
         }
         if (!dtpi_step_is_damaged(one) && !unseen.status)
             unseen = why;
-        dtpi_logf(log, DTP_LOG_WARN, "ckpt", "step %" PRIu64 " is passed over: %s", steps[i], why.text);
+        dtpi_logf(log, DTP_LOG_WARN, "ckpt", "step %" PRIu64 " is passed over: %s", steps[i],
+                  why.text);
     }
     /* A run that begins anew because its steps could not be looked at would lose them all. */
     if (unseen.status) {
@@ -155,8 +158,9 @@ dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char 
             *err = unseen;
         return unseen.status;
     }
-    return dtpi_fail(err, DTP_ERR_NOT_FOUND, "no complete checkpoint under %s (%zu steps looked at)",
-                     dir, list.len / sizeof(*steps));
+    return dtpi_fail(err, DTP_ERR_NOT_FOUND,
+                     "no complete checkpoint under %s (%zu steps looked at)", dir,
+                     list.len / sizeof(*steps));
 }
 
 /* ---- removing ---- */

@@ -9,7 +9,8 @@
 #define DTPI_MANIFEST_NAME "manifest.json"
 
 /* DIR/step-00000000000000000042 */
-dtp_status dtpi_step_path(char path_out[DTPI_PATH_MAX], const char *dir, uint64_t step, dtp_error *err);
+dtp_status dtpi_step_path(char path_out[DTPI_PATH_MAX], const char *dir, uint64_t step,
+                          dtp_error *err);
 
 /* Numbers of all step folders under `dir`, ascending, as uint64_t in `out`. Errors: NOT_FOUND, IO. */
 dtp_status dtpi_steps_list(dtpi_files *files, const char *dir, dtpi_buf *out, dtp_error *err);

@@ -53,19 +53,23 @@ static dtp_status check_entry(verifier *v, const dtpi_st *st, const placed *p, c
     const uint64_t bytes = p->b->end - p->b->begin;
 
     if (!e || e->begin != p->b->begin || e->end != p->b->end)
-        return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.100s is not where the manifest says", path, key);
+        return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.100s is not where the manifest says",
+                         path, key);
     const bool as_blob = dtpi_st_entry_type(e)->dtype == DTP_U8 && e->n_dims == 1 &&
                          dtpi_st_dims(st, e)[0] == bytes;
-    const bool as_box = dtpi_st_entry_type(e)->dtype == (dtp_dtype)p->t->dtype && e->n_dims == p->t->n_dims &&
+    const bool as_box = dtpi_st_entry_type(e)->dtype == (dtp_dtype)p->t->dtype &&
+                        e->n_dims == p->t->n_dims &&
                         memcmp(dtpi_st_dims(st, e), dtpi_mf_dims(m, p->b->dims_at) + p->t->n_dims,
                                e->n_dims * sizeof(int64_t)) == 0;
     if (coded ? !as_blob : !as_box)
-        return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.100s has another dtype or shape than the manifest",
-                         path, key);
+        return dtpi_fail(err, DTP_ERR_CORRUPT,
+                         "%s: tensor %.100s has another dtype or shape than the manifest", path,
+                         key);
     return DTP_OK;
 }
 
-static dtp_status check_header(verifier *v, uint32_t i, const placed *boxes, size_t n, dtp_error *err)
+static dtp_status check_header(verifier *v, uint32_t i, const placed *boxes, size_t n,
+                               dtp_error *err)
 {
     dtpi_load *l = v->l;
     const dtpi_mf_file *f = dtpi_mf_file_at(&l->m, i);
@@ -87,17 +91,21 @@ static dtp_status check_header(verifier *v, uint32_t i, const placed *boxes, siz
     const uint64_t sum = dtpi_sum64(p, f->header_bytes);
     if (sum != f->header_sum)
         return dtpi_fail(err, DTP_ERR_CORRUPT,
-                         "%s: header: checksum mismatch (stored %016" PRIx64 ", computed %016" PRIx64 ")",
+                         "%s: header: checksum mismatch (stored %016" PRIx64
+                         ", computed %016" PRIx64 ")",
                          path, f->header_sum, sum);
     s = dtpi_st_header_bytes(p, f->bytes, path, &bytes, err);
     if (s >= 0 && bytes + 8 != f->header_bytes)
-        s = dtpi_fail(err, DTP_ERR_CORRUPT, "%s: its header has another length than the manifest says", path);
+        s = dtpi_fail(err, DTP_ERR_CORRUPT,
+                      "%s: its header has another length than the manifest says", path);
     if (s >= 0)
-        s = dtpi_st_read(l->a, (const char *)p + 8, bytes, f->bytes - f->header_bytes, path, &st, err);
+        s = dtpi_st_read(l->a, (const char *)p + 8, bytes, f->bytes - f->header_bytes, path, &st,
+                         err);
     if (s < 0)
         return s;
     if (st.n != n)
-        s = dtpi_fail(err, DTP_ERR_CORRUPT, "%s holds %zu tensors, the manifest lists %zu", path, st.n, n);
+        s = dtpi_fail(err, DTP_ERR_CORRUPT, "%s holds %zu tensors, the manifest lists %zu", path,
+                      st.n, n);
     for (size_t k = 0; k < n && s >= 0; k++)
         s = check_entry(v, &st, &boxes[k], path, err);
     dtpi_st_free(&st);
@@ -122,8 +130,8 @@ static dtp_status check_box(verifier *v, const placed *p, dtp_error *err)
         if (st < 0)
             return st;
         if (stored != plain) {
-            st = dtpi_codec_restore(&l->codec, l->stored, stored, dtp_dtype_bytes(p->t->dtype), l->plain,
-                                    plain, &why);
+            st = dtpi_codec_restore(&l->codec, l->stored, stored, dtp_dtype_bytes(p->t->dtype),
+                                    l->plain, plain, &why);
             if (st < 0)
                 return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.60s: chunk %" PRIu64 ": %s",
                                  dtpi_mf_text(&l->m, dtpi_mf_file_at(&l->m, p->b->file)->name_at),
@@ -147,7 +155,8 @@ static dtp_status check_file(verifier *v, uint32_t i, const placed *boxes, size_
         return st;
     const uint64_t digest = dtpi_sum64(v->sums.data, v->sums.len);
     if (digest != f->digest)
-        return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: digest mismatch (stored %016" PRIx64 ", computed %016" PRIx64 ")",
+        return dtpi_fail(err, DTP_ERR_CORRUPT,
+                         "%s: digest mismatch (stored %016" PRIx64 ", computed %016" PRIx64 ")",
                          dtpi_mf_text(&v->l->m, f->name_at), f->digest, digest);
     return DTP_OK;
 }
@@ -161,8 +170,9 @@ static void place_boxes(const dtpi_manifest *m, placed *out)
     }
 }
 
-dtp_status dtpi_load_verify(dtpi_load *l, void (*progress)(void *user, uint64_t done, uint64_t total),
-                            void *user, dtp_error *err)
+dtp_status dtpi_load_verify(dtpi_load *l,
+                            void (*progress)(void *user, uint64_t done, uint64_t total), void *user,
+                            dtp_error *err)
 {
     const size_t n = dtpi_mf_n_boxes(&l->m);
     verifier v = { .l = l, .progress = progress, .user = user, .sums = dtpi_buf_init(l->a) };

@@ -54,7 +54,8 @@ dtp_status dtpi_codec_restore(dtpi_codec *codec, const void *stored, size_t stor
         return DTP_OK;
     }
     if (stored_bytes > bytes || !codec->ops->decode)
-        return dtpi_fail(err, DTP_ERR_FORMAT, "%zu stored bytes cannot be a chunk of %zu by codec %s",
-                         stored_bytes, bytes, codec->ops->name);
+        return dtpi_fail(err, DTP_ERR_FORMAT,
+                         "%zu stored bytes cannot be a chunk of %zu by codec %s", stored_bytes,
+                         bytes, codec->ops->name);
     return codec->ops->decode(codec, stored, stored_bytes, width, out, bytes, err);
 }

@@ -52,7 +52,8 @@ static size_t parent_bytes(const char *path, size_t n)
 }
 
 /* The folder of the first `n` bytes of `path`, which is given back as it was. */
-static dtp_status make_first(dtpi_files *files, char *path, size_t n, bool *made_out, dtp_error *err)
+static dtp_status make_first(dtpi_files *files, char *path, size_t n, bool *made_out,
+                             dtp_error *err)
 {
     const char next = path[n];
 
@@ -95,8 +96,8 @@ dtp_status dtpi_files_make_dirs(dtpi_files *files, const char *path, bool no_syn
     const size_t n = strlen(path);
 
     if (n >= sizeof(own))
-        return dtpi_fail(err, DTP_ERR_LIMIT, "path is longer than %d bytes: %.40s...", DTPI_PATH_MAX - 1,
-                         path);
+        return dtpi_fail(err, DTP_ERR_LIMIT, "path is longer than %d bytes: %.40s...",
+                         DTPI_PATH_MAX - 1, path);
     memcpy(own, path, n + 1);
     return make_dirs(files, own, n, no_sync, err);
 }

@@ -25,8 +25,8 @@ struct dtpi_files_ops {
     void (*close)(dtpi_files *files);
 
     /*
-     * Mandatory. Makes a new file (EXISTS when there is one) and reserves `bytes` (0: unknown) where
-     * that is possible; NOSPC names file and bytes missing. The caller closes it.
+     * Mandatory. Makes a new file (EXISTS when there is one) and reserves `bytes` (0: unknown)
+     * where that is possible; NOSPC names file and bytes missing. The caller closes it.
      */
     dtp_status (*create)(dtpi_files *files, const char *path, uint64_t bytes, dtpi_file **file_out,
                          dtp_error *err);
@@ -62,8 +62,9 @@ struct dtpi_files_ops {
     dtp_status (*remove_dir)(dtpi_files *files, const char *path, dtp_error *err);
 
     /*
-     * Optional: NULL where one process owns the files. Takes the lock file `path`, made when missing;
-     * BUSY when another open of it holds the lock. Closing the file, or death, gives it back.
+     * Optional: NULL where one process owns the files. Takes the lock file `path`, made when
+     * missing; BUSY when another open of it holds the lock. Closing the file, or death, gives it
+     * back.
      */
     dtp_status (*lock)(dtpi_files *files, const char *path, dtpi_file **file_out, dtp_error *err);
 };

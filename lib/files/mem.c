@@ -10,10 +10,18 @@
 #include <pthread.h>
 #include <stdio.h>
 
-typedef enum op_kind { OP_CREATE, OP_WRITE, OP_SYNC, OP_PUBLISH, OP_SYNC_DIR, OP_MAKE_DIR, OP_REMOVE } op_kind;
+typedef enum op_kind {
+    OP_CREATE,
+    OP_WRITE,
+    OP_SYNC,
+    OP_PUBLISH,
+    OP_SYNC_DIR,
+    OP_MAKE_DIR,
+    OP_REMOVE
+} op_kind;
 
-static const char *const op_names[] = { "create", "write", "sync", "publish", "sync_dir", "make_dir",
-                                        "remove" };
+static const char *const op_names[] = { "create",   "write",    "sync",  "publish",
+                                        "sync_dir", "make_dir", "remove" };
 
 typedef struct node {
     dtpi_buf data;              /* as it reads now */
@@ -340,8 +348,9 @@ static dtp_status mem_create(dtpi_files *files, const char *path, uint64_t bytes
         return leave(m, fail_errno(err, ENOENT, "create", path));
     if (m->used + bytes > m->limit) {
         errno = ENOSPC;
-        return leave(m, dtpi_fail(err, DTP_ERR_NOSPC, "no space for %s: %llu bytes wanted, %llu missing",
-                                  path, (unsigned long long)bytes,
+        return leave(m, dtpi_fail(err, DTP_ERR_NOSPC,
+                                  "no space for %s: %llu bytes wanted, %llu missing", path,
+                                  (unsigned long long)bytes,
                                   (unsigned long long)(m->used + bytes - m->limit)));
     }
     st = act(m, OP_CREATE, 0, path, NULL, 0, NULL, 0, err);
@@ -382,8 +391,9 @@ static dtp_status mem_write(dtpi_file *file, uint64_t at, const void *data, size
     const uint64_t more = at + bytes > len ? at + bytes - len : 0;
     if (m->used + more > m->limit) {
         errno = ENOSPC;
-        return leave(m, dtpi_fail(err, DTP_ERR_NOSPC, "no space for %s: %llu bytes wanted, %llu missing",
-                                  file->path, (unsigned long long)(at + bytes),
+        return leave(m, dtpi_fail(err, DTP_ERR_NOSPC,
+                                  "no space for %s: %llu bytes wanted, %llu missing", file->path,
+                                  (unsigned long long)(at + bytes),
                                   (unsigned long long)(m->used + more - m->limit)));
     }
     st = act(m, OP_WRITE, f->node, file->path, NULL, at, data, bytes, err);
@@ -402,8 +412,9 @@ static dtp_status mem_read(dtpi_file *file, uint64_t at, void *data, size_t byte
         return st;
     const dtpi_buf *b = &m->nodes[f->node]->data;
     if (at > b->len || bytes > b->len - at)
-        return leave(m, dtpi_fail(err, DTP_ERR_TRUNCATED, "%s ends at byte %zu, %llu bytes too early",
-                                  file->path, b->len, (unsigned long long)(at + bytes - b->len)));
+        return leave(m,
+                     dtpi_fail(err, DTP_ERR_TRUNCATED, "%s ends at byte %zu, %llu bytes too early",
+                               file->path, b->len, (unsigned long long)(at + bytes - b->len)));
     if (bytes)
         memcpy(data, b->data + at, bytes);
     return leave(m, DTP_OK);
@@ -548,7 +559,8 @@ static dtp_status mem_remove_dir(dtpi_files *files, const char *path, dtp_error 
     return remove_name(files, path, true, err);
 }
 
-static dtp_status mem_lock(dtpi_files *files, const char *path, dtpi_file **file_out, dtp_error *err)
+static dtp_status mem_lock(dtpi_files *files, const char *path, dtpi_file **file_out,
+                           dtp_error *err)
 {
     mem *m = mem_of(files);
 
@@ -704,7 +716,8 @@ dtp_status dtpi_files_mem_flip(dtpi_files *files, const char *path, uint64_t at,
     return DTP_OK;
 }
 
-dtp_status dtpi_files_mem_resize(dtpi_files *files, const char *path, uint64_t bytes, dtp_error *err)
+dtp_status dtpi_files_mem_resize(dtpi_files *files, const char *path, uint64_t bytes,
+                                 dtp_error *err)
 {
     node *n = node_at(files, path);
 

@@ -162,12 +162,13 @@ static dtp_status read_all(lister *l, dtp_error *err)
 
     nvmlReturn_t r = nvml->nvmlDeviceGetCount_v2(&count);
     if (r != NVML_SUCCESS) {
-        DTPI_LOG(l->ctx, DTP_LOG_INFO, "gpu", "NVML cannot count GPUs: %s", nvml->nvmlErrorString(r));
+        DTPI_LOG(l->ctx, DTP_LOG_INFO, "gpu", "NVML cannot count GPUs: %s",
+                 nvml->nvmlErrorString(r));
         count = 0;
     }
     if (count > DTPI_GPU_MAX) {
-        DTPI_LOG(l->ctx, DTP_LOG_WARN, "gpu", "only the first %d of %u GPUs are listed", DTPI_GPU_MAX,
-                 count);
+        DTPI_LOG(l->ctx, DTP_LOG_WARN, "gpu", "only the first %d of %u GPUs are listed",
+                 DTPI_GPU_MAX, count);
         count = DTPI_GPU_MAX;
     }
     list->cap = count;

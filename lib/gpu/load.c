@@ -168,7 +168,8 @@ dtp_status dtpi_gpu_set_dir(dtp_ctx *ctx, const char *dir, dtp_error *err)
         return DTP_ERR_NOMEM;
     for (int i = 0; i < N_LIBRARIES; i++)
         if (s->is[i] != UNTRIED)
-            return dtpi_fail(err, DTP_ERR_INVAL, "%s was looked for already", libraries[i].files[0]);
+            return dtpi_fail(err, DTP_ERR_INVAL, "%s was looked for already",
+                             libraries[i].files[0]);
     char *copy = dtpi_text_dup(dtpi_ctx_alloc(ctx), dir);
     if (!copy)
         return dtpi_fail_nomem(err, strlen(dir));

@@ -51,8 +51,8 @@ static bool is_unit(const dtp_topo *topo, const dtp_topo_obj *obj)
            (obj->type == DTP_TOPO_PU && topo->objs[obj->parent].type != DTP_TOPO_CORE);
 }
 
-static dtp_status add_core(dtpi_place_pool *pool, const dtp_topo_obj *obj, const dtpi_cpuset *allowed,
-                           const dtpi_cpuset *busy, dtp_error *err)
+static dtp_status add_core(dtpi_place_pool *pool, const dtp_topo_obj *obj,
+                           const dtpi_cpuset *allowed, const dtpi_cpuset *busy, dtp_error *err)
 {
     dtpi_place_core *core = &pool->cores[pool->n_cores];
 

@@ -124,8 +124,8 @@ dtp_status dtpi_topo_render_matrix(const dtp_topo *topo, char **text_out, dtp_er
     } else {
         dtpi_buf_printf(&t.out, "no GPUs, NICs or NVMe disks\n");
     }
-    char *text = t.out.failed ? NULL
-                              : dtpi_text_ndup(&dtpi_malloc_allocator, (char *)t.out.data, t.out.len);
+    char *text =
+        t.out.failed ? NULL : dtpi_text_ndup(&dtpi_malloc_allocator, (char *)t.out.data, t.out.len);
     dtpi_buf_free(&t.out);
     if (!text)
         return dtpi_fail_nomem(err, 0);

@@ -108,10 +108,12 @@ uint32_t dtpi_topo_locality(const dtp_topo *topo, uint32_t index)
 void dtpi_topo_label(const dtp_topo_obj *obj, char *text_out, size_t room)
 {
     static const char *const words[] = {
-        [DTP_TOPO_MACHINE] = "machine", [DTP_TOPO_PACKAGE] = "package", [DTP_TOPO_NUMA] = "NUMA node",
-        [DTP_TOPO_CACHE] = "cache",     [DTP_TOPO_CORE] = "core",       [DTP_TOPO_PU] = "PU",
-        [DTP_TOPO_BRIDGE] = "bridge",   [DTP_TOPO_PCI] = "PCI",         [DTP_TOPO_GPU] = "GPU",
-        [DTP_TOPO_NIC] = "NIC",         [DTP_TOPO_NVME] = "NVMe",
+        [DTP_TOPO_MACHINE] = "machine", [DTP_TOPO_PACKAGE] = "package",
+        [DTP_TOPO_NUMA] = "NUMA node",  [DTP_TOPO_CACHE] = "cache",
+        [DTP_TOPO_CORE] = "core",       [DTP_TOPO_PU] = "PU",
+        [DTP_TOPO_BRIDGE] = "bridge",   [DTP_TOPO_PCI] = "PCI",
+        [DTP_TOPO_GPU] = "GPU",         [DTP_TOPO_NIC] = "NIC",
+        [DTP_TOPO_NVME] = "NVMe",
     };
 
     if (obj->name)
@@ -154,7 +156,9 @@ dtp_status dtp_topo_nth(const dtp_topo *topo, dtp_topo_type type, uint32_t n, dt
     if (n >= count)
         return dtpi_noun(err, "topo",
                          dtpi_fail(err, DTP_ERR_RANGE, "object %u of %u of its type", n, count));
-    return dtpi_noun(err, "topo", DTPI_RESULT_WRITE(obj_out, &topo->objs[topo->sorted[topo->first[type] + n]], err));
+    return dtpi_noun(
+        err, "topo",
+        DTPI_RESULT_WRITE(obj_out, &topo->objs[topo->sorted[topo->first[type] + n]], err));
 }
 
 const char *dtp_topo_cpus(const dtp_topo *topo, dtp_cpus_view view)

@@ -45,8 +45,8 @@ int32_t dtpi_topo_parse_port_state(const char *text);
 bool dtpi_topo_parse_port_rate(const char *text, int64_t *mbps_out);
 
 typedef enum dtpi_gid_kind {
-    DTPI_GID_NONE = 0,          /* no GID, or all zeros */
-    DTPI_GID_LOCAL = 1,         /* link-local: serves on one InfiniBand subnet, not in a routed network */
+    DTPI_GID_NONE = 0,  /* no GID, or all zeros */
+    DTPI_GID_LOCAL = 1, /* link-local: serves on one InfiniBand subnet, not in a routed network */
     DTPI_GID_ROUTED = 2,
 } dtpi_gid_kind;
 

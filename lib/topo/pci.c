@@ -61,7 +61,8 @@ static void read_buses(reader *r, pci_dev *dev)
         return;
     }
     if (dtpi_topo_fs_number(&r->fs, &secondary, PCI_DIR "/%s/secondary_bus_number", dev->addr) &&
-        dtpi_topo_fs_number(&r->fs, &subordinate, PCI_DIR "/%s/subordinate_bus_number", dev->addr) &&
+        dtpi_topo_fs_number(&r->fs, &subordinate, PCI_DIR "/%s/subordinate_bus_number",
+                            dev->addr) &&
         secondary > 0 && subordinate >= secondary && subordinate <= 255) {
         dev->secondary = (uint32_t)secondary;
         dev->subordinate = (uint32_t)subordinate;
@@ -222,7 +223,8 @@ static dtp_status read_device(reader *r, const pci_dev *dev)
     if (!read_hex(r, dev->addr, "class", &class_id))
         return DTP_OK;
     ids.class_id = class_id >> 8;
-    if (read_hex(r, dev->addr, "vendor", &ids.vendor) && read_hex(r, dev->addr, "device", &device)) {
+    if (read_hex(r, dev->addr, "vendor", &ids.vendor) &&
+        read_hex(r, dev->addr, "device", &device)) {
         snprintf(model, sizeof(model), "%04x:%04x", ids.vendor & 0xffff, device & 0xffff);
         fact.obj.model = model;
     }

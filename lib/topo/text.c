@@ -146,7 +146,8 @@ static void put_run(writer *w, uint32_t first, uint32_t n)
 /* A bridge with one child says nothing. */
 static uint32_t skip_bridges(const dtp_topo *topo, uint32_t i)
 {
-    while (topo->objs[i].type == DTP_TOPO_BRIDGE && subtree_end(topo, i) == subtree_end(topo, i + 1))
+    while (topo->objs[i].type == DTP_TOPO_BRIDGE &&
+           subtree_end(topo, i) == subtree_end(topo, i + 1))
         i++;
     return i;
 }
@@ -196,8 +197,8 @@ dtp_status dtpi_topo_render_text(const dtp_topo *topo, char **text_out, dtp_erro
 
     put_tree(&w, 0, 0);
     put_views(&w);
-    char *text = w.out.failed ? NULL
-                              : dtpi_text_ndup(&dtpi_malloc_allocator, (char *)w.out.data, w.out.len);
+    char *text =
+        w.out.failed ? NULL : dtpi_text_ndup(&dtpi_malloc_allocator, (char *)w.out.data, w.out.len);
     dtpi_buf_free(&w.out);
     if (!text)
         return dtpi_fail_nomem(err, 0);

@@ -77,8 +77,8 @@ typedef struct dtpi_topo_where {
 typedef struct dtpi_topo_source_ops {
     const char *name;
     /*
-     * Mandatory. Reports what it sees to the sink; may block on files; called on the thread that holds
-     * the context; keeps nothing. UNSUPPORTED: this machine cannot be seen this way.
+     * Mandatory. Reports what it sees to the sink; may block on files; called on the thread that
+     * holds the context; keeps nothing. UNSUPPORTED: this machine cannot be seen this way.
      */
     dtp_status (*read)(dtpi_topo_sink *sink, const dtpi_topo_where *where, dtp_error *err);
 } dtpi_topo_source_ops;
