@@ -20,6 +20,8 @@ static void destroy(dtpi_group_guest *guest)
         dtpi_coll_cancel_all(c);
     dtpi_nodes_free(c->nodes);
     if (c->map) {
+        if (c->shm.own && dtpi_ctx_alive(c->ctx))
+            dtpi_shm_leave(&c->shm);
         dtpi_shm_detach(&c->shm);
         munmap(c->map, c->map_bytes);
     }

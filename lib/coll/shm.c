@@ -72,6 +72,12 @@ void dtpi_shm_detach(dtpi_shm *e)
     e->inputs = NULL;
 }
 
+void dtpi_shm_leave(dtpi_shm *e)
+{
+    atomic_store_explicit(&e->own->left, 1, memory_order_release);
+    dtpi_shm_ring_slow(e);
+}
+
 /* ---- pieces of a chunk ---- */
 
 static size_t chunk_count(const dtpi_shm *e, uint64_t chunk)
@@ -305,9 +311,15 @@ bool dtpi_shm_ready(dtpi_shm *e)
     return e->iteration < e->plan.lag || all_finished(e, e->iteration - e->plan.lag);
 }
 
+/* The iteration that all must have finished before the present one. */
+static uint64_t needed_now(const dtpi_shm *e)
+{
+    return e->iteration < e->plan.lag ? 0 : e->iteration - e->plan.lag;
+}
+
 void dtpi_shm_missing(const dtpi_shm *e, char *text_out, size_t room, int32_t *first_out)
 {
-    const uint64_t needed = e->iteration < e->plan.lag ? 0 : e->iteration - e->plan.lag;
+    const uint64_t needed = needed_now(e);
     int32_t ranks[DTPI_SHM_MAX_MEMBERS];
     size_t n = 0;
 
@@ -316,6 +328,16 @@ void dtpi_shm_missing(const dtpi_shm *e, char *text_out, size_t room, int32_t *f
             ranks[n++] = dtpi_shm_rank(e, m);
     *first_out = n ? ranks[0] : -1;
     dtpi_format_ranks(ranks, n, text_out, room);
+}
+
+/* In this order: what a member has done is final when it is seen to have left. */
+int32_t dtpi_shm_missing_left(const dtpi_shm *e)
+{
+    for (uint32_t m = 0; m < e->o.n; m++)
+        if (m != e->o.index && atomic_load_explicit(&e->members[m].left, memory_order_acquire) &&
+            !member_finished(e, m, needed_now(e)))
+            return (int32_t)m;
+    return -1;
 }
 
 /* All announcements are there: the first one that differs is named against the first member's. */

@@ -58,6 +58,7 @@ typedef struct dtpi_shm_member {
     } call[2];                  /* used in turns */
     _Alignas(128) _Atomic uint64_t tick;    /* iterations finished after a call's first */
     _Alignas(128) _Atomic uint32_t cpu;     /* where it was seen last, plus 1 */
+    _Atomic uint32_t left;                  /* 1: it makes no further call */
     uint64_t cpus[DTPI_SHM_CPU_WORDS];      /* where it may run */
 } dtpi_shm_member;
 
@@ -133,6 +134,8 @@ size_t dtpi_shm_bytes(uint32_t n);
 /* Errors: INVAL, NOMEM. Detach with dtpi_shm_detach, which leaves the memory alone. */
 dtp_status dtpi_shm_attach(dtpi_shm *e, const dtpi_shm_opts *o, dtp_error *err);
 void dtpi_shm_detach(dtpi_shm *e);
+/* Tells the others that this member makes no further call; those that wait for one fail with PEER. */
+void dtpi_shm_leave(dtpi_shm *e);
 
 /* Begins a call; the engine must be idle. Errors: UNSUPPORTED, INVAL, or what broke it earlier. */
 dtp_status dtpi_shm_begin(dtpi_shm *e, const dtpi_coll_call *call, dtp_error *err);
@@ -156,7 +159,7 @@ typedef struct dtpi_shm_wait {
 
 /*
  * Spins, gives the processor away, or sleeps, depending on how long it has been. Errors: TIMEOUT (names
- * who is missing), INTERRUPTED, PEER (a member gave up; without text: the verdict). Any of them ends the
+ * who is missing), INTERRUPTED, PEER (a member left or gave up; without text: the verdict). Any of them ends the
  * call and breaks the engine.
  */
 dtp_status dtpi_shm_idle(dtpi_shm *e, dtpi_shm_wait *w, dtp_error *err);
@@ -201,6 +204,8 @@ static inline dtpi_shm_line *dtpi_shm_announcement(const dtpi_shm *e, uint32_t m
 bool dtpi_shm_ready(dtpi_shm *e);
 /* Names the members that have not done what the present iteration needs; `*first_out` -1: none. */
 void dtpi_shm_missing(const dtpi_shm *e, char *text_out, size_t room, int32_t *first_out);
+/* The first member that has not done it and has left; -1: none. */
+int32_t dtpi_shm_missing_left(const dtpi_shm *e);
 /* Writes where this member may run; before its first announcement. */
 void dtpi_shm_write_cpus(dtpi_shm *e);
 /* Writes where it runs now; nearly free when that has not changed. */

@@ -100,6 +100,19 @@ void dtpi_shm_give_up(dtpi_shm *e, dtp_status status)
     dtpi_shm_ring_slow(e);
 }
 
+/* OK: nobody who is waited for has left. */
+static dtp_status fail_left(const dtpi_shm *e, dtp_error *err)
+{
+    const int32_t member = dtpi_shm_missing_left(e);
+    char what[80];
+
+    if (member < 0)
+        return DTP_OK;
+    dtpi_coll_describe(e->header, what, sizeof(what));
+    return dtpi_fail_rank(err, DTP_ERR_PEER, dtpi_shm_rank(e, (uint32_t)member),
+                          "%s: rank %d has left the group", what, dtpi_shm_rank(e, (uint32_t)member));
+}
+
 static dtp_status fail_gone(const dtpi_shm *e, dtp_error *err)
 {
     const uint64_t gone = atomic_load(&e->head->gone);
@@ -110,6 +123,8 @@ static dtp_status fail_gone(const dtpi_shm *e, dtp_error *err)
 
     if (member >= e->o.n)
         return dtpi_fail(err, DTP_ERR_PROTO, "shared memory of the group is damaged");
+    if (fail_left(e, err) < 0)
+        return DTP_ERR_PEER;
     dtpi_shm_missing(e, text, sizeof(text), &first);
     return dtpi_fail_rank(err, DTP_ERR_PEER, dtpi_shm_rank(e, member),
                           "rank %d gave up (%s) while rank%s %s had not arrived",
@@ -158,7 +173,7 @@ static dtp_status look(dtpi_shm *e, dtp_error *err)
     return st;
 }
 
-/* Every 50 ms: the user's wish to stop, and whoever else wants to look around. */
+/* Every 50 ms: the user's wish to stop, who has left, and whoever else wants to look around. */
 static dtp_status ask(dtpi_shm *e, dtpi_shm_wait *w, int64_t now, dtp_error *err)
 {
     if (now - w->asked_ns < ASK_NS)
@@ -168,7 +183,7 @@ static dtp_status ask(dtpi_shm *e, dtpi_shm_wait *w, int64_t now, dtp_error *err
         e->o.poll(e->o.poll_user);
     if (e->o.ctx && dtpi_ctx_interrupted(e->o.ctx))
         return dtpi_fail(err, DTP_ERR_INTERRUPTED, "interrupted");
-    return DTP_OK;
+    return fail_left(e, err);
 }
 
 dtp_status dtpi_shm_look(dtpi_shm *e, dtpi_shm_wait *w, int64_t now, dtp_error *err)

@@ -200,6 +200,34 @@ static void test_a_killed_rank_is_named_to_those_who_wait(void **state)
     assert_int_equal(status[2], 0);
 }
 
+static void leaving_rank(int rank, int n, void *user)
+{
+    float x = 1, y;
+    dtp_ctx *ctx;
+    dtp_group *g = join(user, rank, n, &ctx);
+
+    RANK_OK(dtp_allreduce(g, &x, &y, 1, DTP_F32, DTP_SUM, 0, ERR));
+    if (rank != 1) {
+        RANK_STATUS(DTP_ERR_PEER, dtp_allreduce(g, &x, &y, 1, DTP_F32, DTP_SUM, 60000, ERR));
+        RANK_TEXT("rank 1 has left the group");
+    }
+    dtp_group_close(g);
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_rank_that_left_is_named_to_those_who_wait(void **state)
+{
+    const char *job = ranks_job();
+    pid_t pids[3];
+    int status[3];
+
+    (void)state;
+    ranks_start(3, leaving_rank, (void *)(uintptr_t)job, pids);
+    ranks_wait(3, pids, status);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(status[i], 0);
+}
+
 static void cancel_rank(int rank, int n, void *user)
 {
     float x = 1, y;
@@ -266,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_operations_keep_their_order),
         cmocka_unit_test(test_groups_that_were_split_reduce_apart),
         cmocka_unit_test(test_a_killed_rank_is_named_to_those_who_wait),
+        cmocka_unit_test(test_a_rank_that_left_is_named_to_those_who_wait),
         cmocka_unit_test(test_a_cancelled_collective_ends_those_of_the_group),
         cmocka_unit_test(test_closing_the_group_cancels_what_is_pending),
     };

@@ -265,6 +265,32 @@ static void test_members_that_do_not_come_are_named(void **state)
     assert_int_equal(run_ranks(4, &o, late_rank, NULL), 0);
 }
 
+static int leaving_rank(dtpi_shm *e, void *user)
+{
+    static _Thread_local float in[64], out[64];
+    const dtpi_coll_call c = { DTPI_ALLREDUCE, DTP_F32, DTP_SUM, 0, 1, in, out };
+    dtp_error err;
+
+    if (run(e, &c))
+        return 1;
+    if (e->o.index == 1) {
+        dtpi_shm_leave(e);
+        return 0;
+    }
+    const dtp_status st = dtpi_shm_run(e, &c, 30000, &err);
+    if (st != DTP_ERR_PEER || err.rank != 1 ||
+        strcmp(err.text, "allreduce of 1 f32 sum: rank 1 has left the group") != 0)
+        return FAIL("member %u: %s: %s", e->o.index, dtp_status_name(st), err.text);
+    return 0;
+}
+
+static void test_a_member_that_left_is_not_waited_for(void **state)
+{
+    const dtpi_shm_opts o = { 0 };
+
+    assert_int_equal(run_ranks(4, &o, leaving_rank, NULL), 0);
+}
+
 static int verdict_rank(dtpi_shm *e, void *user)
 {
     _Atomic uint32_t *verdict = user;
@@ -324,6 +350,7 @@ int main(void)
         cmocka_unit_test(test_calls_of_all_sizes_follow_each_other),
         cmocka_unit_test(test_different_calls_are_named_on_all_and_the_next_works),
         cmocka_unit_test(test_members_that_do_not_come_are_named),
+        cmocka_unit_test(test_a_member_that_left_is_not_waited_for),
         cmocka_unit_test(test_a_verdict_ends_the_wait),
         cmocka_unit_test(test_long_waits_sleep),
     };
