@@ -27,6 +27,8 @@ extern const bench_cmd bench_allreduce;
 
 int bench_usage(const bench_cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int bench_fail(const bench_cmd *cmd, const dtp_error *err);
+/* Flushes stdout: `rc`, or BENCH_FAILED with a line where it was OK and the output is lost. */
+int bench_finish(int rc);
 
 /* ---- ranks.c ---- */
 

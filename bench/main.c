@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - the program `dtp-bench`: finds the benchmark and hands over. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +30,14 @@ int bench_fail(const bench_cmd *cmd, const dtp_error *err)
     return BENCH_FAILED;
 }
 
+int bench_finish(int rc)
+{
+    if (rc != BENCH_OK || (fflush(stdout) == 0 && !ferror(stdout)))
+        return rc;
+    fprintf(stderr, "dtp-bench: cannot write the output: %s\n", strerror(errno));
+    return BENCH_FAILED;
+}
+
 static void print_usage(FILE *out)
 {
     fprintf(out, "usage: dtp-bench BENCHMARK [OPTIONS]\n\n"
@@ -44,15 +53,15 @@ int main(int argc, char **argv)
 
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         print_usage(stdout);
-        return BENCH_OK;
+        return bench_finish(BENCH_OK);
     }
     if (strcmp(name, "--version") == 0) {
         printf("dtp-bench %s\n", dtp_version());
-        return BENCH_OK;
+        return bench_finish(BENCH_OK);
     }
     for (int i = 0; i < N_BENCHES; i++)
         if (strcmp(name, benches[i]->name) == 0)
-            return benches[i]->run(argc - 1, argv + 1);
+            return bench_finish(benches[i]->run(argc - 1, argv + 1));
     if (name[0])
         fprintf(stderr, "dtp-bench: no benchmark is called '%s' (dtp-bench --help)\n", name);
     else

@@ -74,9 +74,8 @@ static int fork_ranks(const bench_cmd *cmd, dtp_group_opts *o, bench_rank_fn fn,
         }
         if (pids[n_started] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            rc = run_rank(cmd, o, fn, user);
-            if (fflush(NULL) != 0 && rc == BENCH_OK)
-                rc = BENCH_FAILED;
+            rc = bench_finish(run_rank(cmd, o, fn, user));
+            fflush(NULL);
             _exit(rc);
         }
     }

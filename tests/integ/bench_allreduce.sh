@@ -34,3 +34,9 @@ says "-n 0" "--ranks: '0' is not possible"
 says "--op mean" "--op: 'mean' is not possible"
 says "-n" "option -n needs a value"
 says "-xn 2" "unknown option -x"
+
+for args in "--help" "--version" "allreduce --help" "allreduce -n 2 -b 8 -e 8 -i 1"; do
+    rc=0
+    out=$("$bench" $args 2>&1 >/dev/full) || rc=$?
+    [ "$rc $out" = "1 dtp-bench: cannot write the output: No space left on device" ] || fail "a full disk, '$args': $rc $out"
+done
