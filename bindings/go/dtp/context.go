@@ -30,6 +30,7 @@ import "C"
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -99,12 +100,16 @@ func (c *Context) Dispatch(timeout time.Duration) (bool, error) {
 	return status == C.DTP_OK, err
 }
 
-// milliseconds rounds up, so that a short time is not none; negative stays negative.
-func milliseconds(d time.Duration) int64 {
+// milliseconds rounds up, so that a short time is not none; negative stays negative, and what is longer
+// than libdtp can wait (24 days) becomes that.
+func milliseconds(d time.Duration) int32 {
 	if d < 0 {
 		return -1
 	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	if d > math.MaxInt32*time.Millisecond {
+		return math.MaxInt32
+	}
+	return int32((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 func busyError() error {
