@@ -447,6 +447,43 @@ static void test_deadline_names_a_late_rank_of_another_node(void **state)
     run_nodes(&w, -1);
 }
 
+static void roots_node_leaves(const struct nodes *w, int rank, dtp_group *g)
+{
+    void *data;
+
+    /* Enough for control to go over to UCX, where it does. */
+    for (int i = 0; i < 5; i++)
+        RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (rank < w->first[1])
+        return;
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    RANK_TEXT("of 4 has left the group");
+    /* Until the root's agent is gone, too, and after that. */
+    RANK_CHECK(dtp_group_lookup(g, "never set", &data, NULL, 100, ERR) < 0);
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    RANK_TEXT("of 4 has left the group");
+    RANK_CHECK(dtp_group_failed(g, NULL, 0) == 0);
+}
+
+static void test_calls_name_who_left_when_the_roots_node_is_gone(void **state)
+{
+    struct nodes w = nodes_of("22", roots_node_leaves);
+
+    (void)state;
+    run_nodes(&w, -1);
+}
+
+static void test_the_same_where_control_goes_over_ucx(void **state)
+{
+    (void)state;
+    skip_without_ucx();
+    for (int i = 0; i < 2; i++) {
+        struct nodes w = nodes_of("22", roots_node_leaves);
+        w.net = "ucx";
+        run_nodes(&w, -1);
+    }
+}
+
 static void see_death(const struct nodes *w, int rank, dtp_group *g)
 {
     char text[64];
@@ -620,6 +657,8 @@ int main(void)
         cmocka_unit_test(test_control_over_ucx_does_the_same),
         cmocka_unit_test(test_a_death_ends_transfers),
         cmocka_unit_test(test_deadline_names_a_late_rank_of_another_node),
+        cmocka_unit_test(test_calls_name_who_left_when_the_roots_node_is_gone),
+        cmocka_unit_test(test_the_same_where_control_goes_over_ucx),
         cmocka_unit_test(test_death_is_named_on_all_nodes),
         cmocka_unit_test(test_an_agent_that_dies_takes_its_node_with_it),
         cmocka_unit_test(test_missing_ranks_of_several_nodes_are_named_to_all),
