@@ -4,7 +4,7 @@
  *
  * Who wins: what the job's `env` sets, then what is computed here, then what was inherited; for
  * mere defaults (threads, UCX, Python) what was inherited wins too. Several clusters set RANK and
- * WORLD_SIZE for a container; such inherited values are replaced.
+ * WORLD_SIZE for a container; such inherited values are replaced. Those of MPI launchers are dropped.
  */
 #include "job/env.h"
 
@@ -183,6 +183,18 @@ dtp_status dtpi_env_of_rank(const dtpi_env_attempt *at, const dtpi_env_rank *r, 
     return failed ? dtpi_fail_nomem(err, 0) : DTP_OK;
 }
 
+/* A launcher around us (mpirun -n 1 dtp run) gave us a place in its gang, which is not the ranks'. */
+static bool is_outer_place(const char *name)
+{
+    static const char *const names[] = { "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS" };
+    static const char ompi[] = "OMPI_COMM_WORLD_";
+
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return strncmp(name, ompi, sizeof(ompi) - 1) == 0;
+}
+
 /* Adds what `from` has and `out`, `but` and `later` do not name. */
 static void merge(const dtpi_list *from, const dtpi_list *later, const dtpi_list *but,
                   dtpi_list *out)
@@ -197,6 +209,8 @@ static void merge(const dtpi_list *from, const dtpi_list *later, const dtpi_list
             continue;
         memcpy(name, t, len);
         name[len] = '\0';
+        if (later && is_outer_place(name))
+            continue;
         /* The last of several with one name counts: find() returns that one. */
         if ((later && find(later, name)) || find(but, name) || find(from, name) != t + len + 1)
             continue;

@@ -112,6 +112,26 @@ static void test_the_job_wins_over_what_is_computed_and_that_over_what_was_inher
     free_made(&m);
 }
 
+static void test_places_in_the_gang_of_an_mpi_launcher_are_dropped(void **state)
+{
+    static const char *const base[] = { "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK=0", "PMI_RANK=0", "PMI_SIZE=1",
+                                        "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1", "PMI_OTHER=x", NULL };
+    static const char *const env[] = { "PMI_RANK=7", NULL };
+    made m;
+
+    make(&m, base, env, 2, 1, "", false);
+    for (size_t i = 0; i < 7; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(base[i], "="), base[i]);
+        if (strcmp(name, "PMI_RANK") != 0)
+            assert_null(get(&m, name));
+    }
+    assert_string_equal(get(&m, "PMI_OTHER"), "x");
+    assert_string_equal(get(&m, "PMI_RANK"), "7");      /* asked for */
+    free_made(&m);
+}
+
 static void test_gpus_are_hidden_from_a_job_that_asked_for_none(void **state)
 {
     made m;
@@ -140,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_framework_finds_its_words),
         cmocka_unit_test(test_the_job_wins_over_what_is_computed_and_that_over_what_was_inherited),
+        cmocka_unit_test(test_places_in_the_gang_of_an_mpi_launcher_are_dropped),
         cmocka_unit_test(test_gpus_are_hidden_from_a_job_that_asked_for_none),
         cmocka_unit_test(test_large_gangs_get_no_tf_config),
     };
