@@ -366,6 +366,10 @@ class Limits(JobCase):
         _, out, _ = self.dtp("run", "-n", 1, "--", "sh", "-c", "ulimit -n", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (777, 2000)))
         self.assertEqual(out, ["[0] 777"])
 
+    def test_locks_are_kept_where_few_descriptors_are_allowed(self):
+        _, out, _ = self.dtp("run", "-n", 1, "--", "sh", "-c", "ls -l /proc/$$/fd | grep -c /locks$", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (60, 2000)))
+        self.assertEqual(out, ["[0] 1"])
+
     def test_64_ranks_start_at_once(self):
         start = time.monotonic()
         code, out, _ = self.dtp("run", "-n", 64, "--", "true")

@@ -64,6 +64,11 @@ static dtp_status adopt_fds(shim *s, dtp_error *err)
         fcntl(DTPI_SHIM_FD_ALIVE, F_SETFD, FD_CLOEXEC) < 0)
         return dtpi_fail(err, DTP_ERR_INVAL, "started without its descriptors");
     s->locks_fd = fcntl(DTPI_SHIM_FD_LOCKS, F_DUPFD_CLOEXEC, LOCKS_FD_FROM);
+    /* The limit of descriptors may be lower than that. */
+    if (s->locks_fd < 0 && errno == EINVAL)
+        s->locks_fd = fcntl(DTPI_SHIM_FD_LOCKS, F_DUPFD_CLOEXEC, DTPI_SHIM_FD_LOCKS + 1);
+    if (s->locks_fd < 0 && errno != EBADF)
+        return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot keep the locks: %m");
     close(DTPI_SHIM_FD_LOCKS);
     return DTP_OK;
 }
