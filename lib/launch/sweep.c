@@ -17,7 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { STAT_BYTES = 512, ENVIRON_BYTES = 256 << 10 };
+/* The kernel gives arguments and environment of a process 6 MiB at most (execve(2)). */
+enum { STAT_BYTES = 512, ENVIRON_BYTES = 6 << 20 };
 
 static ssize_t read_proc(pid_t pid, const char *file, char *out, size_t room)
 {
@@ -151,7 +152,8 @@ static void signal_marked(void *user, pid_t pid)
 
 uint32_t dtpi_sweep(const dtp_allocator *a, const char *mark, int signal)
 {
-    marked m = { .mark = mark, .signal = signal, .room = dtpi_alloc(a, ENVIRON_BYTES) };
+    marked m = { .mark = mark, .signal = signal,
+                 .room = dtpi_alloc_aligned(a, ENVIRON_BYTES, sizeof(void *)) };
 
     if (m.room)
         each_process(signal_marked, &m);

@@ -212,6 +212,34 @@ static void test_processes_are_found_by_a_mark_in_their_environment(void **state
     }
 }
 
+static void test_a_mark_is_found_behind_a_large_environment(void **state)
+{
+    enum { N_FILLERS = 10, FILLER = 100 << 10 };
+    const char *const argv[] = { "sleep", "100", NULL };
+    const char *marked[N_FILLERS + 2] = { NULL };
+    char *filler = malloc(FILLER);
+    dtpi_child child;
+
+    (void)state;
+    assert_non_null(filler);
+    memset(filler, 'x', FILLER - 1);
+    memcpy(filler, "FILLER=", 7);
+    filler[FILLER - 1] = '\0';
+    for (int i = 0; i < N_FILLERS; i++)
+        marked[i] = filler;
+    marked[N_FILLERS] = "DTP_TEST_MARK=behind";
+    const dtpi_spawn_req req = { .path = "/bin/sleep", .argv = argv, .envp = marked, .keep_fd = -1 };
+    assert_ok(dtpi_spawn(&req, &child, ERR));
+    const uint32_t n = dtpi_sweep(&dtpi_malloc_allocator, "DTP_TEST_MARK=behind", 0);
+    kill(child.pid, SIGKILL);
+    assert_int_equal(waitpid(child.pid, NULL, 0), child.pid);
+    close(child.pidfd);
+    close(child.out_fd);
+    close(child.err_fd);
+    free(filler);
+    assert_int_equal(n, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_programs_are_found_as_a_shell_finds_them),
         cmocka_unit_test(test_too_few_descriptors_are_said_with_both_numbers),
         cmocka_unit_test(test_processes_are_found_by_a_mark_in_their_environment),
+        cmocka_unit_test(test_a_mark_is_found_behind_a_large_environment),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
