@@ -167,8 +167,12 @@ static void on_supervisor(shim *s, dtpi_conn *c, const dtpi_shim_msg *m)
         st = dtpi_fail(&err, DTP_ERR_PROTO, "unexpected %s", dtpi_shim_type_name(m->type));
         break;
     }
-    if (st < 0)
-        refuse(c, st, err.text);
+    if (st >= 0)
+        return;
+    /* A gang of which a part is missing is not started: GO finds none. */
+    if (s->gang.phase == PHASE_COLLECTING)
+        gang_drop(s);
+    refuse(c, st, err.text);
 }
 
 static void on_msg(dtpi_conn *c, const dtpi_shim_msg *m)
