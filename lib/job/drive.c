@@ -149,8 +149,10 @@ dtp_status dtpi_job_use(dtp_job *job, int fd_take, bool all_output, dtp_error *e
     job->shim_lost = false;
     job->welcomed = false;
     const dtp_status st = dtpi_conn_open(&job->conn, job->ctx, fd_take, err);
-    if (st < 0)
+    if (st < 0) {
+        dtpi_close_fd(&fd_take);
         return st;
+    }
     return dtpi_conn_send(&job->conn,
                           &(dtpi_shim_msg){ .type = DTPI_SHIM_HELLO, .magic = DTPI_SHIM_MAGIC,
                                             .version = DTPI_SHIM_VERSION,
@@ -194,10 +196,7 @@ static dtp_status start_shim(dtp_job *job, dtp_error *err)
     /* From here on both locks are the shim's. */
     dtpi_record_unlock(&job->record);
     dtpi_close_fd(&job->place.locks_fd);
-    st = dtpi_job_use(job, fd, false, err);
-    if (st < 0)
-        dtpi_close_fd(&fd);
-    return st;
+    return dtpi_job_use(job, fd, false, err);
 }
 
 static void ask_ports(dtp_job *job)
@@ -271,11 +270,15 @@ static void on_ports(dtp_job *job, const dtpi_shim_msg *m)
     uint64_t nonce = 0;
     dtp_error err = { .rank = -1 };
 
-    if (job->step != DTPI_STEP_PORTS || n_ports != dtpi_env_n_ports(n))
+    if (job->step != DTPI_STEP_PORTS)
         return;
-    uint16_t *ports = dtpi_alloc_array(job->a, n_ports, sizeof(*ports));
-    if (!ports) {
+    uint16_t *ports = NULL;
+    if (n_ports != dtpi_env_n_ports(n))
+        dtpi_fail(&err, DTP_ERR_PROTO, "the shim gave %u ports instead of %u", n_ports,
+                  dtpi_env_n_ports(n));
+    else if (!(ports = dtpi_alloc_array(job->a, n_ports, sizeof(*ports))))
         dtpi_fail_nomem(&err, 0);
+    if (!ports) {
         start_failed(job, &err);
         return;
     }

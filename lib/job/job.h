@@ -102,7 +102,7 @@ dtp_status dtpi_job_replay(dtp_job *job, uint64_t bytes, dtp_error *err);
 void dtpi_job_event(dtp_job *job, const dtpi_journal_entry *e);
 /* Posts the next step. */
 void dtpi_job_kick(dtp_job *job);
-/* Uses the socket of a running shim and says HELLO. Errors: IO, NOMEM. */
+/* Uses the socket of a running shim, which is closed on failure too, and says HELLO. Errors: IO, NOMEM. */
 dtp_status dtpi_job_use(dtp_job *job, int fd_take, bool all_output, dtp_error *err);
 /* Drops one reference. */
 void dtpi_job_unref(dtp_job *job);
