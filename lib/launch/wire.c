@@ -124,8 +124,10 @@ dtp_status dtpi_shim_encode(dtpi_buf *b, const dtpi_shim_msg *msg, dtp_error *er
     dtpi_wr_u8(b, (uint8_t)msg->type);
     for (int i = 0; i < MAX_FIELDS && l->fields[i].kind != END_OF_FIELDS; i++)
         put_field(b, &l->fields[i], msg);
-    if (b->failed)
+    if (b->failed) {
+        b->len = start;
         return dtpi_fail_nomem(err, 0);
+    }
     const size_t body = b->len - start - 4;
     if (body > DTPI_SHIM_MAX_FRAME) {
         b->len = start;

@@ -69,7 +69,7 @@ typedef struct dtpi_shim_msg {
     size_t data_bytes;
 } dtpi_shim_msg;
 
-/* Appends the frame of `msg`; NULL texts go as "". Errors: LIMIT (too large), NOMEM. */
+/* Appends the frame of `msg`, or nothing; NULL texts go as "". Errors: LIMIT (too large), NOMEM. */
 dtp_status dtpi_shim_encode(dtpi_buf *b, const dtpi_shim_msg *msg, dtp_error *err);
 
 /*
