@@ -109,7 +109,9 @@ dtp_status dtpi_module_load(dtp_ctx *ctx, const char *name, const void **ops_out
     }
     if (!module)
         return st;
-    if (module->abi != DTPI_MODULE_ABI || strcmp(module->name, name) != 0)
+    if (module->abi == DTPI_MODULE_ABI && strcmp(module->name, name) != 0)
+        return dtpi_fail(err, DTP_ERR_VERSION, "module %s calls itself %s", name, module->name);
+    if (module->abi != DTPI_MODULE_ABI)
         return dtpi_fail(err, DTP_ERR_VERSION, "module %s has interface %u, this library %d", name,
                          module->abi, DTPI_MODULE_ABI);
     *ops_out = module->ops;
