@@ -13,10 +13,13 @@ static dtp_ctx *volatile woken;
 
 static void on_signal(int sig)
 {
+    const int saved = errno;
+
     n_signals = n_signals + 1;
     last_signal = sig;
     if (woken)
         dtp_ctx_wake(woken);
+    errno = saved;
 }
 
 static int is_interrupted(void *user)
