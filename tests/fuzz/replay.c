@@ -3,7 +3,7 @@
  * replay.c - runs a fuzz target without a fuzzer: its corpus, then mutations of it from a seed.
  *
  * Every input ends at a page that cannot be read, so that a parser that looks one byte too far dies
- * at once. An input that kills the target is written to crash-TARGET-*, named on stderr, and can be
+ * at once. An input that kills the target is written to crash-TARGET, named on stderr, and can be
  * given back as an argument.
  *
  *     fuzz_wire FILE|DIR...       DTP_FUZZ_RUNS (5000) mutations, DTP_TEST_SEED (fresh)
