@@ -4,7 +4,7 @@
 
 KIND says what FILE is: meson (a testlog of JSON lines; cmocka programs count by their cases),
 junit (pytest's XML), gojson (`go test -json`), build (no file: one test, judged by RC).
-A part that failed (RC) without a failed test counts as one failure.
+A part that failed (RC) without a failed test counts as one failure, as does one whose FILE says nothing.
 """
 import json
 import re
@@ -56,15 +56,15 @@ def gojson(path):
     return total
 
 
-def main(kind, path, rc):
+def count(kind, path, rc):
     try:
         total = {"meson": meson, "junit": junit, "gojson": gojson, "build": lambda p: [int(rc == 0), 0, 0]}[kind](path)
     except (OSError, ValueError, ET.ParseError):
         total = [0, 0, 0]
-    if rc != 0 and not (kind == "junit" and rc == 5) and total[1] == 0:
+    if total[1] == 0 and (rc != 0 or sum(total) == 0):
         total[1] = 1
-    print(*total)
+    return total
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    print(*count(sys.argv[1], sys.argv[2], int(sys.argv[3])))

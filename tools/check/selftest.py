@@ -197,6 +197,12 @@ class Tally(unittest.TestCase):
     def test_other_programs_are_not(self):
         self.assertIsNone(tally.cmocka_counts("fine"))
 
+    def test_a_part_that_ran_nothing_has_failed(self):
+        self.assertEqual(tally.count("meson", "/no/such/file", 0), [0, 1, 0])
+        self.assertEqual(tally.count("gojson", os.devnull, 0), [0, 1, 0])
+        self.assertEqual(tally.count("build", "-", 0), [1, 0, 0])
+        self.assertEqual(tally.count("build", "-", 2), [0, 1, 0])
+
 
 if __name__ == "__main__":
     unittest.main()
