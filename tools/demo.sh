@@ -10,7 +10,7 @@ run_dir=$work/run ckpt=$work/ckpt out=$work/out
 job=
 
 finish() {
-    [ -z "$job" ] || kill "$job" 2>/dev/null || true
+    [ -z "$job" ] || { kill "$job" && wait "$job"; } 2>/dev/null || true
     rm -rf "$work"
 }
 trap finish EXIT
@@ -43,8 +43,8 @@ kill -9 "$pid"
 rc=0
 wait "$job" || rc=$?
 job=
-sleep 0.2       # the last lines pass through tee
 [ $rc = 0 ] || fail "dtp run ended with $rc"
+for _ in $(seq 100); do said "test accuracy" && break; sleep 0.1; done      # the last lines pass through tee
 said "rank 2 of 4 killed by signal 9 (attempt 0)" || fail "the dead rank was not named"
 said "attempt 1 starts with 3 ranks" || fail "the second attempt was not told"
 accuracy=$(sed -n 's/.*test accuracy \([0-9.]*\).*/\1/p' "$out")
