@@ -4,8 +4,8 @@
  * one line in main.c's table, one source in meson.build.
  *
  * `run` gets argv with argv[0] the sub-command's name and returns the exit code. Results go to stdout,
- * failures as one line to stderr (cmd_fail). Options are read with getopt_long and a leading '+', so
- * that what follows the first other argument is left alone; `-h` and `--help` call cmd_help().
+ * failures as one line to stderr (cmd_fail). Options are read with getopt_long, with a leading '+' where
+ * what follows the first other argument is to be left alone; `-h` and `--help` call cmd_help().
  */
 #ifndef DTP_TOOLS_CMD_H
 #define DTP_TOOLS_CMD_H
