@@ -5,7 +5,9 @@
 KIND says what FILE is: meson (a testlog of JSON lines; cmocka programs count by their cases),
 junit (pytest's XML), gojson (`go test -json`), build (no file: one test, judged by RC).
 A part that failed (RC) without a failed test counts as one failure, as does one whose FILE says nothing.
+Why tests were skipped goes to stderr.
 """
+import collections
 import json
 import re
 import sys
@@ -56,9 +58,19 @@ def gojson(path):
     return total
 
 
+def skip_reasons(kind, path):
+    """(reason, number of tests) of what was skipped, the most frequent first."""
+    if kind != "junit":
+        return []
+    skipped = ET.parse(path).getroot().iter("skipped")
+    return collections.Counter(s.get("message", "") for s in skipped).most_common()
+
+
 def count(kind, path, rc):
     try:
         total = {"meson": meson, "junit": junit, "gojson": gojson, "build": lambda p: [int(rc == 0), 0, 0]}[kind](path)
+        for reason, n in skip_reasons(kind, path):
+            print(f"dev: {n} skipped: {reason}", file=sys.stderr)
     except (OSError, ValueError, ET.ParseError):
         total = [0, 0, 0]
     if total[1] == 0 and (rc != 0 or sum(total) == 0):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of README.md are what they claim: short, and they run."""
+"""The examples of README.md are what they claim: short, and they run; so does what counts the tests."""
 import os
 import re
 import shutil
@@ -41,3 +41,12 @@ def test_c_example_compiles_and_runs_alone(tmp_path):
                     "-ldtp", f"-Wl,-rpath,{lib}"], check=True, cwd=tmp_path)
     run = subprocess.run(["./example"], cwd=tmp_path, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert (run.returncode, run.stdout) == (0, "rank 0 of 1: 1 2\n"), run.stderr
+
+
+def test_the_tally_tells_why_tests_were_skipped(tmp_path):
+    path = tmp_path / "pytest.xml"
+    skip = '<testcase><skipped message="torch is not installed"/></testcase>'
+    path.write_text(f'<testsuites><testsuite tests="3" skipped="2"><testcase/>{skip}{skip}</testsuite></testsuites>')
+    run = subprocess.run([sys.executable, os.path.join(SOURCE, "tools", "tally.py"), "junit", path, "0"],
+                         capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr) == ("1 0 2\n", "dev: 2 skipped: torch is not installed\n")
