@@ -297,7 +297,7 @@ dtp_status dtpi_record_open(dtpi_record *r, const char *run_dir, const char *nam
         return st;
     if (!dtpi_name_ok(name, 63) || !set_dir(r, name))
         return dtpi_fail(err, DTP_ERR_INVAL, "'%.70s' is no name of a job", name ? name : "");
-    if (access(r->dir, F_OK) < 0)
+    if (access(r->dir, F_OK) < 0 && errno == ENOENT)
         return dtpi_fail(err, DTP_ERR_NOT_FOUND, "no job '%s' in %s", name, r->run_dir);
     st = read_file(r->dir, "spec", DTPI_SPEC_MAX_RECORD, &b, err);
     return st < 0 ? st : dtpi_spec_decode(spec, b.data, b.len, err);

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -113,6 +114,15 @@ class Program(unittest.TestCase):
         self.check("topo -x", 1, "dtp topo: unknown option -x (dtp topo --help)")
         self.check("ckpt ls --format", 1, "dtp ckpt: option --format needs a value (dtp ckpt --help)")
         self.check("ps --run-dir", 125, "dtp ps: option --run-dir needs a value (dtp ps --help)")
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be somebody else")
+    def test_the_jobs_of_another_user_are_not_called_missing(self):
+        run_dir = tempfile.mkdtemp(prefix="dtp-test-")
+        os.chmod(run_dir, 0o755)
+        subprocess.run([DTP, "run", "--run-dir", run_dir, "--name", "j", "-n", "1", "--no-bind", "--", "true"], check=True)
+        p = subprocess.run([DTP, "cancel", "--run-dir", run_dir, "j"], user=65534, group=65534, extra_groups=[], capture_output=True, text=True)
+        shutil.rmtree(run_dir)
+        self.assertEqual((p.returncode, p.stderr), (125, f"dtp cancel: cannot open {run_dir}/jobs/j/spec: Permission denied\n"))
 
     def test_looking_makes_no_run_directory(self):
         path = os.path.join(tempfile.gettempdir(), f"dtp-no-such-{os.getpid()}")
