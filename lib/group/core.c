@@ -216,12 +216,9 @@ void dtpi_core_parent_open(dtpi_core *c, int64_t now_ns)
     c->now = now_ns;
     c->has_parent = true;
     c->parent_heard_ns = now_ns;
-    if (c->has_verdict) {
-        /* What happened here while nobody above could be told. */
-        dtpi_buf b = core_begin(c, DTPI_F_DEATH, DTPI_WORLD_ID, 0, 0, -1);
-        dtpi_verdict_write(&b, &c->verdict);
-        core_to_parent(c, &b);
-    }
+    /* What happened here while nobody above could be told. */
+    if (c->has_verdict)
+        core_death_up(c, &c->verdict);
     core_join_parent(c);
 }
 

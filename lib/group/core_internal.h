@@ -145,6 +145,8 @@ void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_
 /* The root's verdict when the time to join is over. */
 void core_decide_missing(dtpi_core *c);
 void core_apply(dtpi_core *c, const dtpi_verdict *v);
+/* Tells the parent, which judges. */
+void core_death_up(dtpi_core *c, const dtpi_verdict *v);
 void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *text);
 void core_death_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *cause);
 void core_child_died(dtpi_core *c, uint32_t slot);

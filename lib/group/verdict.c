@@ -41,6 +41,14 @@ void core_apply(dtpi_core *c, const dtpi_verdict *v)
             core_send_child(c, i, m);
 }
 
+void core_death_up(dtpi_core *c, const dtpi_verdict *v)
+{
+    dtpi_buf b = core_begin(c, DTPI_F_DEATH, DTPI_WORLD_ID, 0, 0, -1);
+
+    dtpi_verdict_write(&b, v);
+    core_to_parent(c, &b);
+}
+
 void core_decide_missing(dtpi_core *c)
 {
     char ranks[160];
@@ -69,13 +77,10 @@ void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_
     if (n_failed)
         memmove(v.failed, failed, n_failed * sizeof(*failed));
     /* A contradiction seen below the root goes to everybody through the root. */
-    if (c->has_parent) {
-        dtpi_buf b = core_begin(c, DTPI_F_DEATH, DTPI_WORLD_ID, 0, 0, -1);
-        dtpi_verdict_write(&b, &v);
-        core_to_parent(c, &b);
-        return;
-    }
-    core_apply(c, &v);
+    if (c->has_parent)
+        core_death_up(c, &v);
+    else
+        core_apply(c, &v);
 }
 
 /* ---- deaths ---- */
@@ -95,9 +100,7 @@ void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *tex
         snprintf(up.text, sizeof(up.text), "%s", text);
         up.n_failed = n;
         up.failed = (int32_t *)(uintptr_t)ranks;
-        dtpi_buf b = core_begin(c, DTPI_F_DEATH, DTPI_WORLD_ID, 0, 0, -1);
-        dtpi_verdict_write(&b, &up);
-        core_to_parent(c, &b);
+        core_death_up(c, &up);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
