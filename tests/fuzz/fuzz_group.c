@@ -98,7 +98,10 @@ static void one(dtpi_core *c, dtpi_rd *r, int64_t now)
         dtpi_core_tick(c, now);
         break;
     default:
-        dtpi_core_local_end(c, who / 6 % 2, NULL, now);
+        if (who == 251)
+            dtpi_core_parent_end(c, DTP_OK, NULL, now);
+        else
+            dtpi_core_local_end(c, who / 6 % 2, NULL, now);
         break;
     }
     dtpi_buf_free(&b);
