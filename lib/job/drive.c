@@ -540,7 +540,7 @@ static void step(dtpi_task *t)
     job->step_posted = false;
     if (job->closed) {
         release(job);
-    } else if (!job->look_only) {
+    } else if (!job->look_only && !job->attaching) {
         job->depth++;
         if (job->shim_lost)
             handle_lost(job);

@@ -193,10 +193,11 @@ static dtp_status attach_to_shim(dtp_job *job, int fd_take, bool all_output, dtp
 {
     const int64_t deadline = dtpi_ctx_deadline(job->ctx, ATTACH_TIMEOUT_MS, 0);
 
+    job->attaching = true;
     dtp_status st = dtpi_job_use(job, fd_take, all_output, err);
-    if (st < 0)
-        return st;
-    st = dtpi_ctx_wait(job->ctx, is_answered, job, deadline, err);
+    if (st >= 0)
+        st = dtpi_ctx_wait(job->ctx, is_answered, job, deadline, err);
+    job->attaching = false;
     if (st == DTP_ERR_TIMEOUT)
         return dtpi_fail(err, st, "job '%s': its shim does not answer", job->spec.name);
     if (st < 0)
@@ -210,6 +211,15 @@ static dtp_status attach_to_shim(dtp_job *job, int fd_take, bool all_output, dtp
         return dtpi_fail(err, DTP_ERR_NOT_FOUND, "the shim of job '%s' has just ended",
                          job->spec.name);
     return DTP_OK;
+}
+
+/* It ended before it had answered. */
+static void forget_shim(dtp_job *job)
+{
+    dtpi_conn_close(&job->conn);
+    dtpi_job_init_conn(job);
+    job->shim_lost = false;
+    job->refused = (dtp_error){ 0 };
 }
 
 /* No shim: the journal says all there is to know; an attempt that it leaves open was lost. */
@@ -249,12 +259,13 @@ static dtp_status go_attach(dtp_job *job, const void *what, const dtp_job_opts *
     for (int i = 0;; i++) {
         int fd = -1;
         st = dtpi_shim_connect(job->record.dir, &fd, err);
-        if (st >= 0) {
+        if (st >= 0)
             st = attach_to_shim(job, fd, opts->all_output != 0, err);
+        if (st >= 0)
             break;
-        }
         if (st != DTP_ERR_NOT_FOUND)
             return st;
+        forget_shim(job);
         if (dtpi_record_lock(&job->record)) {
             st = attach_without_shim(job, err);
             break;

@@ -76,6 +76,7 @@ struct dtp_job {
 
     dtpi_conn conn;
     bool shim_lost;
+    bool attaching;             /* until the shim has answered nothing is decided */
     dtpi_start_step step;
     bool welcomed;
     dtp_error refused;

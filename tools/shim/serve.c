@@ -111,8 +111,10 @@ static void on_hello(shim *s, dtpi_conn *c, const dtpi_shim_msg *m)
     }
     if (m->role == DTPI_SHIM_SUPERVISOR) {
         if (serve_has_supervisor(s) || s->released) {
-            refuse(c, DTP_ERR_BUSY,
-                   s->released ? "it has just ended" : "another supervisor is attached");
+            if (s->released)
+                refuse(c, DTP_ERR_NOT_FOUND, "it has just ended");
+            else
+                refuse(c, DTP_ERR_BUSY, "another supervisor is attached");
             return;
         }
         s->supervisor = c;
