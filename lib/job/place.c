@@ -8,12 +8,13 @@
  */
 #include "job/job.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include "launch/locks.h"
 
-enum { TRIES = 4 };
+enum { TRIES = 4, DYING_MS = 500 };
 
 void dtpi_place_free(dtp_job *job)
 {
@@ -190,6 +191,22 @@ static dtp_status try_free(dtp_job *job, uint32_t n, int fd, dtp_error *err)
     return DTP_OK;
 }
 
+/*
+ * After the death of a shim: what it held stays locked until the kernel has closed the descriptors of
+ * the processes that were killed, some milliseconds. A job that has held nothing returns at once.
+ */
+static void await_own_locks(const dtp_job *job, int fd)
+{
+    dtpi_cpuset cpus, gpus;
+
+    for (int ms = 0; ms < DYING_MS && dtpi_locks_busy(fd, &cpus, &gpus, NULL) >= 0; ms++) {
+        if (!dtpi_cpuset_intersects(&cpus, &job->place.cpus) &&
+            !dtpi_cpuset_intersects(&gpus, &job->place.gpus))
+            return;
+        poll(NULL, 0, 1);
+    }
+}
+
 static dtp_status place_free(dtp_job *job, uint32_t n, dtp_error *err)
 {
     DTPI_AUTO_FD int fd = -1;
@@ -197,6 +214,7 @@ static dtp_status place_free(dtp_job *job, uint32_t n, dtp_error *err)
     dtp_status st = dtpi_locks_open(job->record.run_dir, &fd, err);
     if (st < 0)
         return st;
+    await_own_locks(job, fd);
     for (int i = 0; i < TRIES; i++) {
         st = try_free(job, n, fd, err);
         if (st != DTP_ERR_BUSY)
