@@ -101,9 +101,10 @@ class JobCase(unittest.TestCase):
 
     def shim(self):
         """The shim's process."""
-        found = [p for p in marked(self.run_dir) if b"dtp-shim" in read(f"/proc/{p}/cmdline")]
-        self.assertEqual(len(found), 1)
-        return found[0]
+        def only_one():         # that of a job that has just ended may still be ending
+            found = [p for p in marked(self.run_dir) if b"dtp-shim" in read(f"/proc/{p}/cmdline")]
+            return found[0] if len(found) == 1 else None
+        return wait_for(only_one)
 
 
 def main():
