@@ -12,7 +12,15 @@
  */
 #include "coll/shm.h"
 
+#include <time.h>
+
 #include "base/text.h"
+
+enum {
+    PAST_BYTES = 1 << 20,       /* calls from here on may write slots past the caches */
+    PROBE_EVERY = 16,           /* such calls between two that write the usual way, to look again */
+    FAR_BYTES_PER_US = 4000     /* slots read slower than that lie in a far cache */
+};
 
 static size_t control_bytes(uint32_t n)
 {
@@ -105,6 +113,19 @@ static void copy_out(const dtpi_shm *e, void *out, const void *from, size_t byte
         memcpy(out, from, bytes);
 }
 
+/*
+ * Into a slot. Between processors that share no cache, fetching lines from the writer's cache is two to
+ * three times slower than writing them to memory and reading them there; between those that share one it
+ * is the other way round. So the reading is timed, and how to write is a member's own choice.
+ */
+static void put_in(const dtpi_shm *e, void *slot, const void *from, size_t bytes)
+{
+    if (e->write_past)
+        e->o.kernels->stream(slot, from, bytes);
+    else
+        memcpy(slot, from, bytes);
+}
+
 static dtpi_finish finish_of(const dtpi_shm *e)
 {
     return e->plan.stream ? DTPI_FINISH_STREAM : DTPI_FINISH_FINAL;
@@ -129,8 +150,8 @@ static void copy_chunk_except_own(dtpi_shm *e, uint64_t chunk)
     size_t own_at;
     const size_t own = slice_of(e, count, e->o.index, &own_at), after = own_at + own;
 
-    memcpy(slot, in_at(e, at), own_at * e->elem_bytes);
-    memcpy(slot + after * e->elem_bytes, in_at(e, at + after), (count - after) * e->elem_bytes);
+    put_in(e, slot, in_at(e, at), own_at * e->elem_bytes);
+    put_in(e, slot + after * e->elem_bytes, in_at(e, at + after), (count - after) * e->elem_bytes);
 }
 
 /* Reduce-scatter: the chunk's part of every other member's block, one after the other. */
@@ -141,7 +162,7 @@ static void copy_blocks_except_own(dtpi_shm *e, uint64_t chunk)
 
     for (uint32_t m = 0; m < e->o.n; m++)
         if (m != e->o.index)
-            memcpy(slot + m * e->plan.chunk * e->elem_bytes, in_at(e, m * e->call.count + at), bytes);
+            put_in(e, slot + m * e->plan.chunk * e->elem_bytes, in_at(e, m * e->call.count + at), bytes);
 }
 
 static void copy_in(dtpi_shm *e, uint64_t chunk)
@@ -151,8 +172,10 @@ static void copy_in(dtpi_shm *e, uint64_t chunk)
     else if (e->call.kind == DTPI_REDUCE_SCATTER)
         copy_blocks_except_own(e, chunk);
     else if (e->call.kind != DTPI_BROADCAST || (uint32_t)e->call.root == e->o.index)
-        memcpy(input_slot(e, e->o.index, chunk), in_at(e, (size_t)chunk * e->plan.chunk),
+        put_in(e, input_slot(e, e->o.index, chunk), in_at(e, (size_t)chunk * e->plan.chunk),
                chunk_count(e, chunk) * e->elem_bytes);
+    if (e->write_past)
+        e->o.kernels->stream_end();
 }
 
 /* ---- what iterations do: use ---- */
@@ -225,6 +248,24 @@ static void use(dtpi_shm *e, uint64_t chunk)
     else if ((uint32_t)e->call.root != e->o.index)
         copy_out(e, out_at(e, (size_t)chunk * e->plan.chunk),
                  input_slot(e, (uint32_t)e->call.root, chunk), chunk_count(e, chunk) * e->elem_bytes);
+}
+
+/* The same, timed where it tells how far the others' caches are. */
+static void use_timed(dtpi_shm *e, uint64_t chunk)
+{
+    const size_t bytes = chunk_count(e, chunk) * e->elem_bytes;
+    struct timespec from, to;
+
+    if (!e->timed || chunk_count(e, chunk) < e->plan.chunk) {
+        use(e, chunk);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    use(e, chunk);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    const int64_t ns = (to.tv_sec - from.tv_sec) * DTPI_NS_PER_S + to.tv_nsec - from.tv_nsec;
+    e->timed_bytes += bytes;
+    e->timed_ns += (uint64_t)ns;
 }
 
 /* The slices that the others reduced. */
@@ -373,6 +414,16 @@ static void begin_rings(dtpi_shm *e)
         dtpi_ring_begin(&e->results, slice);
 }
 
+/* Where members share processors, time says nothing about caches. */
+static void choose_writing(dtpi_shm *e)
+{
+    const bool is_large = e->call.count * e->elem_bytes >= PAST_BYTES;
+
+    e->write_past = is_large && e->far && ++e->n_past % PROBE_EVERY != 0;
+    e->timed = is_large && !e->write_past && !e->oversubscribed && e->call.kind == DTPI_ALLREDUCE;
+    e->timed_bytes = e->timed_ns = 0;
+}
+
 dtp_status dtpi_shm_begin(dtpi_shm *e, const dtpi_coll_call *call, dtp_error *err)
 {
     assert(!e->busy);
@@ -395,6 +446,7 @@ dtp_status dtpi_shm_begin(dtpi_shm *e, const dtpi_coll_call *call, dtp_error *er
     dtpi_coll_header(call, e->header);
     dtpi_shm_plan_make(&e->plan, call, e->elem_bytes, e->o.n, e->oversubscribed);
     begin_rings(e);
+    choose_writing(e);
     dtpi_shm_write_cpu(e);
     e->seq++;
     e->iteration = 0;
@@ -411,6 +463,8 @@ static dtp_status end_call(dtpi_shm *e)
         e->o.kernels->stream_end();
     if (e->plan.way == DTPI_PLAN_SLICES)
         dtpi_ring_end(&e->results, e->plan.n_chunks);
+    if (e->timed_ns)
+        e->far = e->timed_bytes * 1000 / e->timed_ns < FAR_BYTES_PER_US;
     e->tick += e->plan.n_iterations - 1 - e->plan.lag;
     e->busy = false;
     return DTP_OK;
@@ -431,7 +485,7 @@ static void iterate(dtpi_shm *e, uint64_t i)
     if (p->way == DTPI_PLAN_SLICES && i >= 2 * p->lag)
         fetch_slices(e, i - 2 * p->lag);
     if (i >= p->lag && i - p->lag < p->n_chunks)
-        use(e, i - p->lag);
+        use_timed(e, i - p->lag);
     if (i < p->n_chunks)
         copy_in(e, i);
     publish(e, i);

@@ -126,6 +126,13 @@ typedef struct dtpi_shm {
     dtpi_shm_plan plan;
     uint64_t iteration;
     uint32_t n_seen;            /* members known to have done what the iteration needs */
+
+    /* how slots are written */
+    bool far;                   /* reading those of others was slow when last timed */
+    bool write_past;            /* this call: past the caches */
+    bool timed;                 /* this call: written the usual way, its reading is timed */
+    uint32_t n_past;
+    uint64_t timed_bytes, timed_ns;
 } dtpi_shm;
 
 /* Shared memory that n members need. */

@@ -184,6 +184,31 @@ static void test_large_results_that_bypass_the_caches_are_bit_exact(void **state
     assert_int_equal(run_ranks(3, &crowded, large_rank, &count), 0);
 }
 
+/* How slots are written is each member's own choice, whatever the others chose. */
+static int far_rank(dtpi_shm *e, void *user)
+{
+    const unsigned far = *(const unsigned *)user;
+    int failed = 0;
+
+    for (unsigned i = 0; i < 4 && !failed; i++) {
+        e->far = far >> e->o.index & 1;
+        failed = check_allreduce(e, DTP_F32, DTP_SUM, 300001 + i, i, i & 1) ||
+                 check_reduce_scatter(e, DTP_F32, DTP_MAX, 280001 + i, i, false) ||
+                 check_broadcast(e, DTP_U8, 1 << 21, i);
+    }
+    return failed;
+}
+
+static void test_slots_written_past_the_caches_are_bit_exact(void **state)
+{
+    const dtpi_shm_opts spread = { .oversubscribed = 2 }, crowded = { .oversubscribed = 1 };
+
+    for (unsigned far = 1; far < 4; far++)
+        assert_int_equal(run_ranks(2, &spread, far_rank, &far), 0);
+    unsigned two = 5;
+    assert_int_equal(run_ranks(3, &crowded, far_rank, &two), 0);
+}
+
 /* Sizes change from call to call, so that chunks of different lengths meet in the rings. */
 static int mixed_rank(dtpi_shm *e, void *user)
 {
@@ -347,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_all_types_and_operations_are_bit_exact),
         cmocka_unit_test(test_chunks_and_pipelines_are_bit_exact),
         cmocka_unit_test(test_large_results_that_bypass_the_caches_are_bit_exact),
+        cmocka_unit_test(test_slots_written_past_the_caches_are_bit_exact),
         cmocka_unit_test(test_calls_of_all_sizes_follow_each_other),
         cmocka_unit_test(test_different_calls_are_named_on_all_and_the_next_works),
         cmocka_unit_test(test_members_that_do_not_come_are_named),
