@@ -25,6 +25,22 @@ int bench_n_cpus(void)
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* A processor of its own for each rank where there are enough, as MPI launchers do. */
+static void bind_rank(int rank, int n)
+{
+    cpu_set_t allowed, own;
+    int nth = 0;
+
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) < 0 || CPU_COUNT(&allowed) < n)
+        return;
+    CPU_ZERO(&own);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && nth++ == rank)
+            CPU_SET(cpu, &own);
+    if (sched_setaffinity(0, sizeof(own), &own) < 0)
+        perror("dtp-bench: cannot bind a rank, figures will spread");
+}
+
 /* One rank, from context to end. NULL options: what the environment says. */
 static int run_rank(const bench_cmd *cmd, const dtp_group_opts *opts, bench_rank_fn fn, void *user)
 {
@@ -74,6 +90,7 @@ static int fork_ranks(const bench_cmd *cmd, dtp_group_opts *o, bench_rank_fn fn,
         }
         if (pids[n_started] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            bind_rank(n_started, n);
             rc = bench_finish(run_rank(cmd, o, fn, user));
             fflush(NULL);
             _exit(rc);
