@@ -85,9 +85,11 @@ for net in tcp ucx; do
     done
     echo "ok: $net: $(grep -h '^verdict' "$dir/$job.0")"
 done
-# The same collectives on one machine, on 2 + 2, 3 + 1 and 1 + 3: every checksum is the same.
-net=tcp program=$rank_coll
-for first in 4 2 3 1; do
+# The same collectives on one machine, on 2 + 2, 3 + 1 and 1 + 3, control over TCP and UCX: every checksum
+# is the same.
+program=$rank_coll
+for layout in 4:tcp 2:tcp 3:tcp 1:tcp 2:ucx 3:ucx; do
+    first=${layout%:*} net=${layout#*:}
     n=$((n + 1)) job=netns-$$-$n
     group $first coll
     for p in $pids; do wait "$p" || fail "collectives, $first + $((4 - first)): a rank failed"; done
@@ -98,6 +100,6 @@ for first in 4 2 3 1; do
         grep "^bits" "$dir/$job.$r" | cmp -s - "$dir/want" ||
             fail "rank $r, $first + $((4 - first)): other bits than on one machine"
     done
-    echo "ok: collectives, $first + $((4 - first)): $(grep -c ^bits "$dir/want") results, $(grep -h ^mismatch "$dir/$job.0")"
+    echo "ok: $net: collectives, $first + $((4 - first)): $(grep -c ^bits "$dir/want") results, $(grep -h ^mismatch "$dir/$job.0")"
 done
 echo "netns: ok"
