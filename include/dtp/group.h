@@ -26,12 +26,18 @@ typedef struct dtp_group_opts {
     int32_t local_size;         /* 0: world_size (all on this machine) */
     const char *job;            /* name of the job, at most 63 bytes; NULL: "default" */
     uint32_t attempt;           /* start of the gang, counted by the job */
-    const char *root;           /* "host:port" of the root agent; NULL: all ranks on this machine */
+    const char *root;           /* "host:port[-last],..." of the root agent; NULL: all on this machine */
     const char *agent;          /* Unix socket of a running agent; NULL: local rank 0 starts one */
     const uint8_t *secret;      /* DTP_SECRET_BYTES; NULL: only with insecure = 1 */
     uint32_t insecure;          /* 1: no secret; every rank must agree */
     int32_t timeout_ms;         /* of joining, and default of every call; 0: 300000 */
     const char *net;            /* control between machines: "tcp", "ucx", NULL: "tcp" */
+    int32_t node;               /* this node's place in the tree of agents, 0 is the root's; with n_nodes */
+    int32_t n_nodes;            /* 0: unknown, the root agent gives every agent its parent */
+    int32_t radix;              /* children of an agent; 0: chosen by payload, at most 32 */
+    const char *parent;         /* candidates of the parent agent, as `root`; NULL: asked of the root */
+    const char *listen;         /* "host:first-last" where this node's agent listens; NULL: any, free port */
+    uint32_t encrypt;           /* 1: control between nodes is encrypted; every node must agree */
 } dtp_group_opts;
 
 #define DTP_GROUP_OPTS_INIT { .size = sizeof(dtp_group_opts) }
