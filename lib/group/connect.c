@@ -2,8 +2,8 @@
 /*
  * connect.c - a rank finds its agent, or starts it, and joins.
  *
- * Without an agent's socket from the launcher the name follows from what all ranks of the node know;
- * with a secret in it, it cannot be guessed and taken by others.
+ * Without an agent's socket from the launcher the name follows from what all ranks of the node know. The
+ * secret is not in it: ranks whose secrets differ meet, and the proof tells them so.
  */
 #include "group/group_internal.h"
 
@@ -19,15 +19,16 @@ enum { RETRY_FIRST_US = 500, RETRY_MAX_US = 20000 };
 
 static void derive_socket(const dtp_group_opts *o, char *name_out, size_t room)
 {
-    static const uint8_t no_secret[DTP_SECRET_BYTES];
-    crypto_generichash_state s;
     uint8_t raw[16];
     char hex[33];
     struct stat ns = { 0 };
-    const uint64_t numbers[3] = { geteuid(), o->attempt,
-                                  stat("/proc/self/ns/ipc", &ns) == 0 ? ns.st_ino : 0 };
+    crypto_generichash_state s;
+    const uint64_t ipc = stat("/proc/self/ns/ipc", &ns) == 0 ? ns.st_ino : 0;
+    /* Several nodes on one machine are told apart where their numbers are known. */
+    const uint64_t node = o->n_nodes > 0 ? (uint64_t)o->node + 1 : 0;
+    const uint64_t numbers[4] = { geteuid(), o->attempt, ipc, node };
 
-    crypto_generichash_init(&s, o->insecure ? no_secret : o->secret, DTP_SECRET_BYTES, sizeof(raw));
+    crypto_generichash_init(&s, NULL, 0, sizeof(raw));
     crypto_generichash_update(&s, (const uint8_t *)numbers, sizeof(numbers));
     crypto_generichash_update(&s, (const uint8_t *)o->job, strlen(o->job));
     crypto_generichash_final(&s, raw, sizeof(raw));
@@ -64,8 +65,8 @@ static dtp_status no_agent(const struct session *s, const char *socket, dtp_erro
     return dtpi_fail(err, DTP_ERR_TIMEOUT, "rank %d of %d: no agent at %s within %d ms (%s)", s->rank,
                      s->world, socket, s->timeout_ms,
                      s->join_error.status == DTP_ERR_BUSY ? s->join_error.text
-                                                          : "local rank 0 starts it; its job, attempt "
-                                                            "and secret must be the same");
+                                                          : "local rank 0 starts it; its job and "
+                                                            "attempt must be the same");
 }
 
 static dtp_status reach(struct session *s, const char *socket, int64_t deadline_ns, int *fd_out,

@@ -552,6 +552,33 @@ static void test_a_group_without_secret_must_be_asked_for(void **state)
     ranks_run(3, insecure_group, (void *)(uintptr_t)ranks_job());
 }
 
+/* Rank 1 has another secret, rank 2 none: both hear it at once, and nobody believes them. */
+static void odd_secret(int rank, int n, void *job)
+{
+    static const uint8_t other[DTP_SECRET_BYTES] = "another one";
+    dtp_group_opts o = opts_of(job, rank, n);
+    const int64_t start = ranks_now_ns();
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    o.timeout_ms = rank ? 10000 : 300;
+    if (rank == 1)
+        o.secret = other;
+    if (rank == 2)
+        o.secret = NULL, o.insecure = 1;
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_STATUS(rank ? DTP_ERR_AUTH : DTP_ERR_PEER, dtp_group_join(ctx, &o, &g, ERR));
+    RANK_TEXT(rank == 1 ? "another secret" : rank == 2 ? "DTP_INSECURE" : "1-2 of 3 never joined");
+    RANK_CHECK(rank == 0 || ranks_now_ns() - start < 1000000000);
+    dtp_ctx_close(ctx);
+}
+
+static void test_ranks_with_another_secret_are_told_at_once(void **state)
+{
+    (void)state;
+    ranks_run(3, odd_secret, (void *)(uintptr_t)ranks_job());
+}
+
 /* The agent of the group before may still be there, and its ranks leave one by one. */
 static void again(int rank, int n, void *job)
 {
@@ -664,6 +691,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_number_taken_twice_is_named_to_all),
         cmocka_unit_test(test_a_world_size_that_differs_names_both_values),
         cmocka_unit_test(test_a_group_without_secret_must_be_asked_for),
+        cmocka_unit_test(test_ranks_with_another_secret_are_told_at_once),
         cmocka_unit_test(test_ranks_that_left_may_join_again),
         cmocka_unit_test(test_a_rank_that_joins_again_waits_for_the_group_before),
         cmocka_unit_test(test_environment_round_trip_and_a_forked_child_disturbs_nothing),
