@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent.c - the agent behind sockets: listens, proves secrets, watches processes, and does what the
- * core decides. It runs in the loop of the context that opened it.
+ * agent.c - the agent behind sockets: watches processes and does what the core decides. It runs in the
+ * loop of the context that opened it.
  *
- * Nothing of a peer reaches the core before the peer has proven the secret; connections that have not
- * are few, short-lived and small.
+ * Nothing of a peer reaches the core before the peer has proven the secret (agent_door.c).
  */
 #include "group/agent_internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-enum { ACCEPTS_PER_TURN = 64, MAX_STRANGERS = 256, HELLO_TIMEOUT_MS = 5000 };
 
 /* ---- the core's wishes ---- */
 
@@ -178,7 +173,7 @@ static void watch_process(struct agent_conn *conn)
     dtpi_source_add(conn->agent->ctx, &conn->pid_source, NULL);
 }
 
-static bool promote(struct agent_conn *conn)
+bool agent_promote(struct agent_conn *conn)
 {
     dtpi_agent *agent = conn->agent;
     const enum conn_role role = conn->hs.role == DTPI_HS_RANK ? CONN_LOCAL : CONN_CHILD;
@@ -204,62 +199,6 @@ static bool promote(struct agent_conn *conn)
     }
     dtpi_hs_wipe(&conn->hs);
     return true;
-}
-
-static void refuse(struct agent_conn *conn, const dtp_error *err)
-{
-    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(conn->agent->ctx));
-
-    /* Strangers that are none of ours get no answer. */
-    if (err->status != DTP_ERR_PROTO) {
-        DTPI_LOG(conn->agent->ctx, DTP_LOG_WARN, "group", "refused a connection: %s", err->text);
-        dtpi_hs_refuse(&b, err);
-        DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
-        if (m)
-            dtpi_link_send(conn->link, m, NULL, 0);
-    }
-    agent_conn_close(conn);
-}
-
-/*
- * A process may join, leave and join again: its new group meets elsewhere, once this one is over. Said at
- * the hello, because a client that has proven itself takes no refusal any more.
- */
-static dtp_status check_is_due(const struct agent_conn *conn, dtp_error *err)
-{
-    const dtpi_agent *agent = conn->agent;
-    const int32_t who = conn->hs.who;
-
-    if (conn->hs.role == DTPI_HS_RANK && dtpi_core_has_left(agent->core, who))
-        return dtpi_fail(err, DTP_ERR_BUSY, "rank %d has left the group of job %s (attempt %u), which "
-                         "still goes on", who, agent->job, agent->o.attempt);
-    if (conn->hs.role == DTPI_HS_AGENT && dtpi_core_has_table(agent->core))
-        return dtpi_fail(err, DTP_ERR_BUSY, "a group of job %s (attempt %u) stands already", agent->job,
-                         agent->o.attempt);
-    return DTP_PENDING;
-}
-
-static void stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes)
-{
-    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(conn->agent->ctx));
-    dtp_error err;
-
-    dtp_status st = dtpi_hs_serve(&conn->hs, data, bytes, &b, &err);
-    if (st == DTP_PENDING)
-        st = check_is_due(conn, &err);
-    if (st < 0) {
-        dtpi_buf_free(&b);
-        refuse(conn, &err);
-        return;
-    }
-    if (st == DTP_OK) {
-        if (!promote(conn))
-            agent_conn_close(conn);
-        return;
-    }
-    DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
-    if (m)
-        dtpi_link_send(conn->link, m, NULL, 0);
 }
 
 void agent_member_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes)
@@ -288,7 +227,7 @@ static void conn_frame(dtpi_link *link, void *user, const uint8_t *data, size_t 
 
     (void)link;
     if (conn->role == CONN_STRANGER)
-        stranger_frame(conn, data, bytes);
+        agent_stranger_frame(conn, data, bytes);
     else if (conn->role == CONN_CONNECTING)
         agent_parent_frame(conn, data, bytes);
     else if (conn->role == CONN_LOCAL || !agent_carrier_frame(conn, data, bytes))
@@ -348,99 +287,14 @@ struct agent_conn *agent_conn_new(dtpi_agent *agent, int fd_take, enum conn_role
     return conn;
 }
 
-/* ---- listening ---- */
-
-/* Makes room by dropping the stranger that has waited longest; the list is newest first. */
-static void drop_oldest_stranger(dtpi_agent *agent)
-{
-    struct agent_conn *oldest = NULL;
-
-    for (struct agent_conn *conn = agent->conns; conn; conn = conn->next)
-        if (conn->role == CONN_STRANGER)
-            oldest = conn;
-    if (oldest)
-        agent_conn_close(oldest);
-}
-
-/* Descriptors are out: accept and close, so that the loop does not spin. */
-static void accept_and_close(dtpi_agent *agent, int listen_fd)
-{
-    dtpi_close_fd(&agent->spare_fd);
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
-    dtpi_close_fd(&fd);
-    agent->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-static void welcome_stranger(dtpi_agent *agent, int fd_take, bool is_unix)
-{
-    uid_t uid = (uid_t)-1;
-    pid_t pid = 0;
-
-    if (is_unix && (dtpi_unix_peer(fd_take, &uid, &pid, NULL) < 0 ||
-                    (uid != geteuid() && uid != 0))) {
-        DTPI_LOG(agent->ctx, DTP_LOG_WARN, "group", "refused a connection of user %u", (unsigned)uid);
-        dtpi_close_fd(&fd_take);
-        return;
-    }
-    if (!is_unix)
-        dtpi_tcp_tune(fd_take);
-    if (agent->n_strangers >= MAX_STRANGERS + agent->o.n_local)
-        drop_oldest_stranger(agent);
-    struct agent_conn *conn = agent_conn_new(agent, fd_take, CONN_STRANGER,
-                                             is_unix ? DTPI_HS_RANK : DTPI_HS_AGENT);
-    if (!conn) {
-        dtpi_close_fd(&fd_take);
-        return;
-    }
-    conn->pid = pid;
-    agent->n_strangers++;
-}
-
-static void accept_some(dtpi_agent *agent, int listen_fd, bool is_unix)
-{
-    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        const int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            welcome_stranger(agent, fd, is_unix);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-            accept_and_close(agent, listen_fd);
-        if (errno != ECONNABORTED && errno != EINTR)
-            break;
-    }
-    agent_after_input(agent);
-}
-
-static void unix_ready(dtpi_source *s, uint32_t revents)
-{
-    (void)revents;
-    accept_some(DTPI_CONTAINER(s, dtpi_agent, unix_source), s->fd, true);
-}
-
-static void tcp_ready(dtpi_source *s, uint32_t revents)
-{
-    (void)revents;
-    accept_some(DTPI_CONTAINER(s, dtpi_agent, tcp_source), s->fd, false);
-}
-
 /* ---- time ---- */
-
-static void drop_slow_strangers(dtpi_agent *agent, int64_t now)
-{
-    for (struct agent_conn *conn = agent->conns, *next; conn; conn = next) {
-        next = conn->next;
-        if (conn->role == CONN_STRANGER && now - conn->since_ns >= HELLO_TIMEOUT_MS * DTPI_NS_PER_MS)
-            agent_conn_close(conn);
-    }
-}
 
 static void timer_due(dtpi_timer *t)
 {
     dtpi_agent *agent = DTPI_CONTAINER(t, dtpi_agent, timer);
     const int64_t now = dtp_ctx_now_ns(agent->ctx);
 
-    drop_slow_strangers(agent, now);
+    agent_door_tick(agent, now);
     agent_parent_tick(agent, now);
     dtpi_core_tick(agent->core, now);
     agent_after_input(agent);
@@ -456,8 +310,7 @@ void agent_after_input(dtpi_agent *agent)
         dtpi_core_fail(agent->core, e.status, e.text, dtp_ctx_now_ns(agent->ctx));
     }
     at = DTPI_MIN(dtpi_core_next_ns(agent->core), agent->connect_at_ns);
-    if (agent->n_strangers)
-        at = DTPI_MIN(at, dtp_ctx_now_ns(agent->ctx) + HELLO_TIMEOUT_MS * DTPI_NS_PER_MS);
+    at = DTPI_MIN(at, agent_door_next_ns(agent));
     if (agent->timer.slot && agent->timer.at_ns <= at)
         return;
     if (at != INT64_MAX)
@@ -509,23 +362,8 @@ static dtp_status open_core(dtpi_agent *agent, dtp_error *err)
     return dtpi_core_new(&co, &core_ops, agent, &agent->core, err);
 }
 
-static dtp_status listen_unix(dtpi_agent *agent, dtp_error *err)
-{
-    dtp_status st = dtpi_unix_listen(agent->o.socket, &agent->unix_fd, err);
-
-    if (st < 0)
-        return st;
-    if (agent->o.socket[0] != '@')
-        agent->socket_path = dtpi_text_dup(dtpi_ctx_alloc(agent->ctx), agent->o.socket);
-    agent->unix_source =
-        (dtpi_source){ .fd = agent->unix_fd, .events = EPOLLIN, .ready = unix_ready };
-    return dtpi_source_add(agent->ctx, &agent->unix_source, err);
-}
-
 static dtp_status open_network(dtpi_agent *agent, dtp_error *err)
 {
-    char text[80];
-
     if (!agent->o.root)
         return DTP_OK;
     dtp_status st = dtpi_endpoint_parse(agent->o.root, &agent->root, err);
@@ -537,12 +375,7 @@ static dtp_status open_network(dtpi_agent *agent, dtp_error *err)
         agent->connect_at_ns = 0;
         return DTP_OK;
     }
-    st = dtpi_tcp_listen(&agent->root, &agent->tcp_fd, text, sizeof(text), err);
-    if (st < 0)
-        return st;
-    DTPI_LOG(agent->ctx, DTP_LOG_INFO, "group", "the root agent listens on %s", text);
-    agent->tcp_source = (dtpi_source){ .fd = agent->tcp_fd, .events = EPOLLIN, .ready = tcp_ready };
-    return dtpi_source_add(agent->ctx, &agent->tcp_source, err);
+    return agent_listen_tcp(agent, &agent->root, err);
 }
 
 dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent **agent_out,
@@ -560,7 +393,7 @@ dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent
     }
     agent->ctx = ctx;
     agent->unix_fd = agent->tcp_fd = agent->control_fd = agent->table_fd = -1;
-    agent->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    agent->spare_fd = -1;
     agent->connect_at_ns = INT64_MAX;
     agent->timer.due = timer_due;
     st = copy_opts(agent, opts, err);
@@ -571,7 +404,7 @@ dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent
     if (st >= 0)
         st = agent_carriers_open(agent, err);
     if (st >= 0)
-        st = listen_unix(agent, err);
+        st = agent_listen_unix(agent, err);
     if (st >= 0)
         st = open_network(agent, err);
     if (st < 0) {
@@ -596,14 +429,7 @@ void dtpi_agent_close(dtpi_agent *agent)
     while (agent->conns)
         agent_conn_close(agent->conns);
     dtpi_timer_clear(agent->ctx, &agent->timer);
-    dtpi_source_remove(agent->ctx, &agent->unix_source);
-    dtpi_source_remove(agent->ctx, &agent->tcp_source);
-    dtpi_close_fd(&agent->unix_fd);
-    dtpi_close_fd(&agent->tcp_fd);
-    dtpi_close_fd(&agent->spare_fd);
-    if (agent->socket_path && alive)
-        unlink(agent->socket_path);
-    dtpi_text_free(a, agent->socket_path);
+    agent_door_close(agent);
     agent_carriers_close(agent);
     agent_files_close(agent);
     dtpi_core_free(agent->core);

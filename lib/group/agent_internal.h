@@ -78,6 +78,17 @@ void agent_conn_close(struct agent_conn *conn);
 /* After every input: timers, and what could not be said from inside the core's callbacks. */
 void agent_after_input(dtpi_agent *agent);
 void agent_member_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+/* A stranger has proven the secret: it becomes a member. False without memory. */
+bool agent_promote(struct agent_conn *conn);
+
+/* agent_door.c: listening, strangers, refusals */
+dtp_status agent_listen_unix(dtpi_agent *agent, dtp_error *err);
+dtp_status agent_listen_tcp(dtpi_agent *agent, dtpi_endpoint *at, dtp_error *err);
+void agent_door_close(dtpi_agent *agent);
+void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+/* Drops strangers that take too long. */
+void agent_door_tick(dtpi_agent *agent, int64_t now_ns);
+int64_t agent_door_next_ns(const dtpi_agent *agent);
 
 /* agent_parent.c: reaching the root */
 void agent_parent_tick(dtpi_agent *agent, int64_t now_ns);
