@@ -7,7 +7,7 @@
 
 #include "bench.h"
 
-static const bench_cmd *const benches[] = { &bench_allreduce };
+static const bench_cmd *const benches[] = { &bench_allreduce, &bench_boot };
 
 enum { N_BENCHES = sizeof(benches) / sizeof(benches[0]) };
 

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * boot.h - what `dtp-bench boot` measures: how long a gang takes from its first process to the barrier
+ * that all have passed, with the table of all ranks.
+ *
+ *   boot.c       options and output
+ *   boot_run.c   real processes: a launcher with an agent for each artificial node
+ *   boot_rank.c  the program that they execute; public interface only
+ */
+#ifndef DTP_BENCH_BOOT_H
+#define DTP_BENCH_BOOT_H
+
+#include <stdatomic.h>
+
+#include "bench.h"
+
+enum { BOOT_MAX_RANKS = 4096, BOOT_MAX_NODES = 512, BOOT_MAGIC = 0x746f6f62 };
+
+typedef struct boot_opts {
+    int n_ranks, n_nodes;
+    int radix;                  /* 0: chosen by the library */
+    int n_runs;
+    int timeout_ms;
+    bool json;
+} boot_opts;
+
+typedef struct boot_report {
+    bool simulated;
+    int n_ranks, n_nodes, radix;
+    double total_ms;            /* from the first process to the last that leaves the barrier */
+    double spawned_ms;          /* until the last process reaches main() */
+    double joined_ms;           /* until the last rank has the table */
+    double cpu_us_per_rank;     /* from main() to the barrier's end, and the agent's share of it */
+    double agent_us_per_rank;   /* of that the agent's share */
+    uint64_t messages, bytes;
+    uint32_t rounds;
+    int max_fds;                /* of a rank */
+    int agent_fds;              /* of a launcher with its agent */
+    int slowest_rank;
+    double wall_s, max_rss_mib;
+} boot_report;
+
+/* What the processes of one run write down; a memory file that all map. */
+typedef struct boot_slot {
+    int64_t main_ns, joined_ns, done_ns;
+    int64_t cpu_main_ns, cpu_done_ns;
+    int32_t n_fds;
+    int32_t status;
+    char text[DTP_ERROR_TEXT];
+} boot_slot;
+
+typedef struct boot_node {
+    int64_t cpu_ns;             /* without starting processes */
+    int32_t n_fds;
+    int32_t max_rss_kib;
+} boot_node;
+
+typedef struct boot_page {
+    uint32_t magic, n_ranks;
+    _Atomic uint32_t n_over;    /* ranks that have passed the barrier or failed; a futex */
+    _Atomic uint32_t n_failed;
+    boot_node nodes[BOOT_MAX_NODES];
+    boot_slot ranks[];
+} boot_page;
+
+/* One run with real processes; a line on stderr where it fails. */
+int boot_run(const boot_opts *o, boot_report *report_out);
+
+#endif /* DTP_BENCH_BOOT_H */

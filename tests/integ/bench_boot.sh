@@ -1,0 +1,22 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# bench_boot.sh DTP_BENCH - smoke test: gangs of one and of several nodes stand, in both formats; few descriptors.
+set -eu
+bench=$1
+fail() { echo "bench_boot: $*" >&2; exit 1; }
+
+out=$("$bench" boot -n 8 -r 2)
+[ "$(echo "$out" | grep -vc '^#')" = 2 ] || fail "not two rows in: $out"
+for args in "-n 2" "-n 7 --nodes 3" "-n 12 --nodes 12"; do
+    out=$("$bench" boot $args --format json)
+    echo "$out" | grep -q '"bench":"boot",.*"simulated":false,"total_ms":[0-9]' || fail "'$args': $out"
+    fds=$(echo "$out" | sed 's/.*"max_fds":\([0-9]*\).*/\1/')
+    [ "$fds" -ge 4 ] && [ "$fds" -le 8 ] || fail "'$args': a rank has $fds descriptors"
+done
+
+"$bench" boot --help | grep -q -- '--nodes' || fail "no help"
+for bad in "-n 1" "-n 2 --nodes 3" "--radix 0" "-r 0" "--format xml" "--what" "word"; do
+    rc=0
+    "$bench" boot $bad >/dev/null 2>&1 || rc=$?
+    [ $rc = 2 ] || fail "'$bad' gave exit code $rc"
+done
