@@ -79,19 +79,21 @@ void agent_files_close(dtpi_agent *agent)
 
 static void write_table(dtpi_agent *agent, dtpi_buf *b)
 {
-    uint32_t n_nodes;
-    const dtpi_row *rows = dtpi_core_rows(agent->core);
-    const dtpi_node *nodes = dtpi_core_nodes(agent->core, &n_nodes);
+    const uint32_t n_nodes = dtpi_core_n_nodes(agent->core);
+    dtpi_row r = { 0 };
+    dtpi_node n = { 0 };
     const struct shared_table head = { SHARED_MAGIC, DTPI_WIRE_VERSION, agent->o.world_size, n_nodes };
 
     dtpi_buf_append(b, &head, sizeof(head));
     for (uint32_t i = 0; i < agent->o.world_size; i++) {
-        const struct shared_row row = { rows[i].node, rows[i].local_rank, rows[i].pid, 0 };
+        dtpi_core_row(agent->core, (int32_t)i, &r);
+        const struct shared_row row = { r.node, r.local_rank, r.pid, 0 };
         dtpi_buf_append(b, &row, sizeof(row));
     }
     for (uint32_t i = 0; i < n_nodes; i++) {
-        struct shared_node node = { .host_rank = nodes[i].host_rank };
-        snprintf(node.host, sizeof(node.host), "%s", nodes[i].host);
+        dtpi_core_node(agent->core, i, &n);
+        struct shared_node node = { .host_rank = n.host_rank };
+        snprintf(node.host, sizeof(node.host), "%s", n.host);
         dtpi_buf_append(b, &node, sizeof(node));
     }
 }

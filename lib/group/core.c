@@ -33,10 +33,9 @@ dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, v
     c->flush_at_ns = INT64_MAX;
     c->beat_at_ns = opts->now_ns + c->o.beat_ns;
     c->join_at_ns = opts->join_timeout_ns ? opts->now_ns + opts->join_timeout_ns : INT64_MAX;
+    c->dead = dtpi_buf_init(&c->a);
     c->rows = dtpi_alloc_array(&c->a, opts->world_size, sizeof(*c->rows));
-    c->dead = dtpi_alloc_array(&c->a, opts->world_size, sizeof(*c->dead));
-    c->verdict.failed = dtpi_alloc_array(&c->a, opts->world_size, sizeof(*c->verdict.failed));
-    if (!c->rows || !c->dead || !c->verdict.failed) {
+    if (!c->rows) {
         dtpi_core_free(c);
         return dtpi_fail_nomem(err, opts->world_size * sizeof(*c->rows));
     }
@@ -52,14 +51,14 @@ void dtpi_core_free(dtpi_core *c)
         return;
     const dtp_allocator a = c->a;
     const size_t world = c->o.world_size;
+    dtpi_buf_free(&c->dead);
     while (c->groups) {
         struct core_group *g = c->groups;
         c->groups = g->next;
         core_group_free(c, g);
     }
     dtpi_free(&a, c->rows, world * sizeof(*c->rows));
-    dtpi_free(&a, c->dead, world * sizeof(*c->dead));
-    dtpi_free(&a, c->verdict.failed, world * sizeof(*c->verdict.failed));
+    dtpi_free(&a, c->verdict.failed, c->verdict.n_failed * sizeof(*c->verdict.failed));
     dtpi_free(&a, c->locals, c->n_locals * sizeof(*c->locals));
     dtpi_free(&a, c->children, c->n_children * sizeof(*c->children));
     dtpi_free(&a, c->nodes, c->cap_nodes * sizeof(*c->nodes));
@@ -269,7 +268,7 @@ static void leave_early(dtpi_core *c, uint32_t slot)
     struct core_local *l = &c->locals[slot];
 
     if (l->joined && !l->left)
-        c->rows[l->rank].left = true;
+        core_set_left(c, l->rank);
     l->left = true;
 }
 
@@ -328,11 +327,10 @@ static bool child_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const u
     case DTPI_F_SET:
     case DTPI_F_GET:
     case DTPI_F_FORGET:
-        return f->rank >= 0 && f->rank < (int32_t)c->o.world_size &&
-               c->rows[f->rank].via == (int32_t)slot && core_on_kv(c, g, f, data, bytes);
+        return core_is_rank(c, f->rank) && core_child_of(c, f->rank) == (int32_t)slot &&
+               core_on_kv(c, g, f, data, bytes);
     case DTPI_F_LEAVE:
-        if (f->rank < 0 || f->rank >= (int32_t)c->o.world_size ||
-            c->rows[f->rank].via != (int32_t)slot)
+        if (!core_is_rank(c, f->rank) || core_child_of(c, f->rank) != (int32_t)slot)
             return false;
         core_on_leave(c, s, g, f);
         return true;
@@ -459,10 +457,10 @@ void dtpi_core_rank_ended(dtpi_core *c, int32_t rank, int32_t pid, const char *c
                           int64_t now_ns)
 {
     c->now = now_ns;
-    if (rank < 0 || rank >= (int32_t)c->o.world_size)
+    if (!core_is_rank(c, rank) || core_has_left(c, rank))
         return;
-    const dtpi_row *row = &c->rows[rank];
-    if (row->left || (row->known && row->via == DTPI_VIA_LOCAL && row->pid && row->pid != pid))
+    const int32_t known_pid = core_child_of(c, rank) == DTPI_VIA_LOCAL ? core_pid_of(c, rank) : 0;
+    if (known_pid && known_pid != pid)
         return;
     core_death_of_local(c, rank, pid, cause);
 }
@@ -544,17 +542,6 @@ void dtpi_core_bye(dtpi_core *c)
 
 /* ---- questions ---- */
 
-const dtpi_row *dtpi_core_rows(const dtpi_core *c)
-{
-    return c->rows;
-}
-
-const dtpi_node *dtpi_core_nodes(const dtpi_core *c, uint32_t *n_out)
-{
-    *n_out = c->n_nodes;
-    return c->nodes;
-}
-
 const dtpi_verdict *dtpi_core_verdict(const dtpi_core *c)
 {
     return c->has_verdict ? &c->verdict : NULL;
@@ -568,11 +555,6 @@ bool dtpi_core_has_table(const dtpi_core *c)
 bool dtpi_core_all_came(const dtpi_core *c)
 {
     return c->n_came >= c->o.n_local;
-}
-
-bool dtpi_core_has_left(const dtpi_core *c, int32_t rank)
-{
-    return rank >= 0 && rank < (int32_t)c->o.world_size && c->rows[rank].left;
 }
 
 bool dtpi_core_slot_is_free(const dtpi_core *c, uint32_t slot)

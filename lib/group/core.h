@@ -87,12 +87,7 @@ typedef struct dtpi_row {
     uint32_t node;
     uint32_t local_rank;
     int32_t pid;
-    int32_t via;                /* child slot, or one of DTPI_VIA_* */
-    uint32_t slot;              /* of a local rank */
-    bool known, left, dead;
-    bool sent;                  /* a local row that went up */
 } dtpi_row;
-enum { DTPI_VIA_LOCAL = -1, DTPI_VIA_ABOVE = -2 };
 
 typedef struct dtpi_node {
     uint64_t id;
@@ -100,8 +95,10 @@ typedef struct dtpi_node {
     char host[DTPI_HOST_MAX + 1];
 } dtpi_node;
 
-const dtpi_row *dtpi_core_rows(const dtpi_core *core);          /* world size of them */
-const dtpi_node *dtpi_core_nodes(const dtpi_core *core, uint32_t *n_out);
+/* False for a number that is none, or of which nothing is known here. */
+bool dtpi_core_row(const dtpi_core *core, int32_t rank, dtpi_row *out);
+uint32_t dtpi_core_n_nodes(const dtpi_core *core);
+bool dtpi_core_node(const dtpi_core *core, uint32_t node, dtpi_node *out);
 const dtpi_verdict *dtpi_core_verdict(const dtpi_core *core);   /* NULL: healthy */
 bool dtpi_core_has_table(const dtpi_core *core);
 /* As many ranks as are expected here have joined or tried to. */

@@ -7,6 +7,17 @@
 
 enum { CORE_LANES = 16, CORE_MAX_OPEN = 1024 };
 
+struct core_row {
+    uint32_t node;
+    uint32_t local_rank;
+    int32_t pid;
+    int32_t via;                /* child slot, or one of DTPI_VIA_* */
+    uint32_t slot;              /* of a local rank */
+    bool known, left, dead;
+    bool sent;                  /* a local row that went up */
+};
+enum { DTPI_VIA_LOCAL = -1, DTPI_VIA_ABOVE = -2 };
+
 struct core_local {
     bool used, joined, left;
     int32_t rank, pid;
@@ -99,7 +110,7 @@ struct dtpi_core {
     int64_t parent_heard_ns, beat_at_ns;
     char parent_text[DTP_ERROR_TEXT];   /* why the parent is not reached yet */
 
-    dtpi_row *rows;
+    struct core_row *rows;      /* table.c and join.c alone look at these */
     dtpi_node *nodes;
     uint32_t n_nodes, cap_nodes;
     uint32_t n_known;
@@ -114,8 +125,7 @@ struct dtpi_core {
     bool verdict_due;           /* deaths are gathered until verdict_at_ns */
     int64_t verdict_at_ns;
     char death_text[DTP_ERROR_TEXT];
-    int32_t *dead;              /* world ranks, unsorted until the verdict */
-    uint32_t n_dead;
+    dtpi_buf dead;              /* int32_t, world ranks, unsorted until the verdict */
     dtpi_verdict verdict;
     bool has_verdict;
     bool ended;
@@ -138,6 +148,26 @@ void core_nomem(dtpi_core *c);
 /* Ends the connection of a local rank with a reason. */
 void core_refuse(dtpi_core *c, uint32_t slot, dtp_status status, const char *fmt, ...)
     DTPI_PRINTF(4, 5);
+
+/* table.c: facts about a rank (a valid number) and a node */
+enum { CORE_NO_NODE = UINT32_MAX };
+bool core_is_rank(const dtpi_core *c, int32_t rank);
+bool core_is_known(const dtpi_core *c, int32_t rank);       /* joined, as far as is known here */
+uint32_t core_node_of(const dtpi_core *c, int32_t rank);    /* CORE_NO_NODE: not known here */
+uint32_t core_local_rank_of(const dtpi_core *c, int32_t rank);
+int32_t core_pid_of(const dtpi_core *c, int32_t rank);      /* 0: not known here */
+/* Where it is: a child's slot, DTPI_VIA_LOCAL or DTPI_VIA_ABOVE (outside this subtree). */
+int32_t core_child_of(const dtpi_core *c, int32_t rank);
+uint32_t core_slot_of(const dtpi_core *c, int32_t rank);    /* of a local rank */
+/* The next rank of this subtree that is known, -1: none. Begin with -1. */
+int32_t core_next_below(const dtpi_core *c, int32_t after);
+bool core_is_dead(const dtpi_core *c, int32_t rank);
+void core_set_dead(dtpi_core *c, int32_t rank);
+bool core_has_left(const dtpi_core *c, int32_t rank);
+void core_set_left(dtpi_core *c, int32_t rank);
+const char *core_node_host(const dtpi_core *c, uint32_t node);      /* lent */
+uint64_t core_node_id(const dtpi_core *c, uint32_t node);
+int32_t core_node_host_rank(const dtpi_core *c, uint32_t node);
 
 /* verdict.c */
 void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_t n_failed,

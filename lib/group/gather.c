@@ -376,7 +376,7 @@ static void left_text(const dtpi_core *c, const struct core_group *g, const stru
     /* Of a child's ranks the first that left. */
     if (s->is_child)
         for (index = 0; index + 1 < g->n; index++)
-            if (c->rows[core_member(g, index)].via == (int32_t)s->slot)
+            if (core_child_of(c, core_member(g, index)) == (int32_t)s->slot)
                 break;
     snprintf(text, sizeof(text), "%s %u: rank %u of %u has left the group", dtpi_kind_name(x->kind),
              x->seq, index, g->n);

@@ -58,7 +58,7 @@ static bool add_node(dtpi_core *c, uint64_t id, const char *host, int32_t host_r
 static bool add_row(dtpi_core *c, int32_t rank, uint32_t node, uint32_t local_rank, int32_t pid,
                     int32_t via, uint32_t slot)
 {
-    dtpi_row *row = &c->rows[rank];
+    struct core_row *row = &c->rows[rank];
 
     if (row->known) {
         core_decide(c, DTP_ERR_EXISTS, &rank, 1,
@@ -66,7 +66,7 @@ static bool add_row(dtpi_core *c, int32_t rank, uint32_t node, uint32_t local_ra
                     c->o.world_size, row->pid, c->nodes[row->node].host, pid, c->nodes[node].host);
         return false;
     }
-    *row = (dtpi_row){ .node = node, .local_rank = local_rank, .pid = pid, .via = via, .slot = slot,
+    *row = (struct core_row){ .node = node, .local_rank = local_rank, .pid = pid, .via = via, .slot = slot,
                        .known = true, .left = row->left };
     c->n_known++;
     return true;
@@ -145,7 +145,7 @@ static void send_rows_of(dtpi_core *c, uint32_t node)
     uint32_t n_rows = 0;
 
     for (uint32_t i = 0; i < c->o.world_size; i++) {
-        dtpi_row *row = &c->rows[i];
+        struct core_row *row = &c->rows[i];
         if (!row->known || row->sent || row->node != node)
             continue;
         row->sent = true;

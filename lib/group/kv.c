@@ -44,12 +44,12 @@ static struct core_pair *find_pair(const struct core_group *g, const char *key)
 /* Sends an answer towards `rank`. */
 static void send_down(dtpi_core *c, int32_t rank, dtpi_msg *m)
 {
-    const dtpi_row *row = &c->rows[rank];
+    const int32_t via = core_child_of(c, rank);
 
-    if (row->via == DTPI_VIA_LOCAL)
-        core_send_local(c, row->slot, m);
-    else if (row->via >= 0)
-        core_send_child(c, (uint32_t)row->via, m);
+    if (via == DTPI_VIA_LOCAL)
+        core_send_local(c, core_slot_of(c, rank), m);
+    else if (via >= 0)
+        core_send_child(c, (uint32_t)via, m);
 }
 
 static void answer(dtpi_core *c, const struct core_group *g, int32_t rank, uint32_t seq,

@@ -23,7 +23,7 @@ int32_t core_member(const struct core_group *g, uint32_t index)
 uint32_t core_first_above(const dtpi_core *c, const struct core_group *g)
 {
     for (uint32_t i = 0; i < g->n; i++)
-        if (c->rows[core_member(g, i)].via == DTPI_VIA_ABOVE)
+        if (core_child_of(c, core_member(g, i)) == DTPI_VIA_ABOVE)
             return i;
     return 0;
 }
@@ -66,20 +66,18 @@ static void fill_sources(dtpi_core *c, struct core_group *g)
 {
     g->n_sources = 0;
     for (uint32_t i = 0; i < g->n; i++) {
-        const dtpi_row *row = &c->rows[core_member(g, i)];
+        const int32_t via = core_child_of(c, core_member(g, i));
         uint32_t *map;
 
-        if (row->via == DTPI_VIA_ABOVE)
+        if (via == DTPI_VIA_ABOVE)
             continue;
+        const bool is_child = via != DTPI_VIA_LOCAL;
+        const uint32_t slot = is_child ? (uint32_t)via : core_slot_of(c, core_member(g, i));
         g->n_subtree++;
-        if (row->via == DTPI_VIA_LOCAL)
-            map = &g->source_of_local[row->slot];
-        else
-            map = &g->source_of_child[row->via];
+        map = is_child ? &g->source_of_child[slot] : &g->source_of_local[slot];
         if (*map == 0) {
-            const bool is_child = row->via != DTPI_VIA_LOCAL;
-            g->sources[g->n_sources] = (struct core_source){
-                .is_child = is_child, .slot = is_child ? (uint32_t)row->via : row->slot, .index = i };
+            g->sources[g->n_sources] =
+                (struct core_source){ .is_child = is_child, .slot = slot, .index = i };
             *map = ++g->n_sources;
         }
         g->sources[*map - 1].n++;
@@ -91,7 +89,7 @@ static uint32_t count_subtree(const dtpi_core *c, const int32_t *members, uint32
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        count += c->rows[members ? members[i] : (int32_t)i].via != DTPI_VIA_ABOVE;
+        count += core_child_of(c, members ? members[i] : (int32_t)i) != DTPI_VIA_ABOVE;
     return count;
 }
 
@@ -146,7 +144,7 @@ void core_on_leave(dtpi_core *c, struct core_source *s, struct core_group *g, co
     if (s->n_left == s->n)
         return;
     if (g->id == DTPI_WORLD_ID) {
-        c->rows[f->rank].left = true;
+        core_set_left(c, f->rank);
         if (!s->is_child)
             c->locals[s->slot].left = true;
     }

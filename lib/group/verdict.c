@@ -18,17 +18,36 @@ static int compare_ranks(const void *a, const void *b)
     return *(const int32_t *)a < *(const int32_t *)b ? -1 : *(const int32_t *)a > *(const int32_t *)b;
 }
 
+static void add_dead(dtpi_core *c, int32_t rank)
+{
+    dtpi_buf_append(&c->dead, &rank, sizeof(rank));
+}
+
+static int32_t *dead_list(const dtpi_core *c, uint32_t *n_out)
+{
+    *n_out = (uint32_t)(c->dead.len / sizeof(int32_t));
+    return (int32_t *)(void *)c->dead.data;
+}
+
+/* The set of ranks is copied; without memory the verdict names none. */
+static void keep_verdict(dtpi_core *c, const dtpi_verdict *v)
+{
+    c->verdict = *v;
+    c->verdict.failed =
+        v->n_failed ? dtpi_alloc_array(&c->a, v->n_failed, sizeof(*v->failed)) : NULL;
+    if (c->verdict.failed)
+        memcpy(c->verdict.failed, v->failed, v->n_failed * sizeof(*v->failed));
+    else
+        c->verdict.n_failed = 0;
+}
+
 void core_apply(dtpi_core *c, const dtpi_verdict *v)
 {
     if (c->has_verdict)
         return;
     c->has_verdict = true;
     c->verdict_due = false;
-    c->verdict.status = v->status;
-    memcpy(c->verdict.text, v->text, sizeof(c->verdict.text));
-    c->verdict.n_failed = v->n_failed;
-    if (v->n_failed)
-        memcpy(c->verdict.failed, v->failed, v->n_failed * sizeof(*v->failed));
+    keep_verdict(c, v);
     c->ops->verdict(c->user, &c->verdict);
     dtpi_buf b = core_begin(c, DTPI_F_VERDICT, DTPI_WORLD_ID, 0, 0, -1);
     dtpi_verdict_write(&b, &c->verdict);
@@ -52,13 +71,15 @@ void core_death_up(dtpi_core *c, const dtpi_verdict *v)
 void core_decide_missing(dtpi_core *c)
 {
     char ranks[160];
-    uint32_t n = 0;
+    uint32_t n;
 
-    for (uint32_t i = 0; i < c->o.world_size; i++)
-        if (!c->rows[i].known)
-            c->dead[n++] = (int32_t)i;
-    dtpi_format_ranks(c->dead, n, ranks, sizeof(ranks));
-    core_decide(c, DTP_ERR_PEER, c->dead, n, "rank%s %s of %u never joined", n == 1 ? "" : "s", ranks,
+    dtpi_buf_reset(&c->dead);
+    for (int32_t i = 0; i < (int32_t)c->o.world_size; i++)
+        if (!core_is_known(c, i))
+            add_dead(c, i);
+    const int32_t *list = dead_list(c, &n);
+    dtpi_format_ranks(list, n, ranks, sizeof(ranks));
+    core_decide(c, DTP_ERR_PEER, list, n, "rank%s %s of %u never joined", n == 1 ? "" : "s", ranks,
                 c->o.world_size);
 }
 
@@ -73,9 +94,7 @@ void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_
     va_start(ap, fmt);
     vsnprintf(v.text, sizeof(v.text), fmt, ap);
     va_end(ap);
-    v.failed = c->dead;         /* room for all */
-    if (n_failed)
-        memmove(v.failed, failed, n_failed * sizeof(*failed));
+    v.failed = (int32_t *)(uintptr_t)failed;
     /* A contradiction seen below the root goes to everybody through the root. */
     if (c->has_parent)
         core_death_up(c, &v);
@@ -87,12 +106,13 @@ void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_
 
 static bool already_dead(const dtpi_core *c, int32_t rank)
 {
-    return c->rows[rank].dead || c->rows[rank].left;
+    return core_is_dead(c, rank) || core_has_left(c, rank);
 }
 
 void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *text)
 {
     dtpi_verdict up = { .status = DTP_ERR_PEER };
+    uint32_t n_dead;
 
     if (c->has_verdict || n == 0)
         return;
@@ -103,14 +123,16 @@ void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *tex
         core_death_up(c, &up);
         return;
     }
+    const int32_t *list = dead_list(c, &n_dead);
     for (uint32_t i = 0; i < n; i++) {
         bool known = false;
-        for (uint32_t k = 0; k < c->n_dead && !known; k++)
-            known = c->dead[k] == ranks[i];
+        for (uint32_t k = 0; k < n_dead && !known; k++)
+            known = list[k] == ranks[i];
         if (!known)
-            c->dead[c->n_dead++] = ranks[i];
+            add_dead(c, ranks[i]);
+        list = dead_list(c, &n_dead);
     }
-    if (c->verdict_due && c->n_dead > n) {
+    if (c->verdict_due && n_dead > n) {
         c->death_text[0] = '\0';            /* several: named by their numbers */
         return;
     }
@@ -126,10 +148,10 @@ void core_death_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *ca
     char text[DTP_ERROR_TEXT];
 
     /* A second word about the same death only adds its cause. */
-    if (c->rows[rank].left || (c->rows[rank].dead && !cause))
+    if (core_has_left(c, rank) || (core_is_dead(c, rank) && !cause))
         return;
-    const bool joined = c->rows[rank].known;
-    c->rows[rank].dead = true;
+    const bool joined = core_is_known(c, rank);
+    core_set_dead(c, rank);
     snprintf(text, sizeof(text), "rank %d of %u (node %s, pid %d) died%s%s%s%s", rank,
              c->o.world_size, c->host, pid, joined ? "" : " before it joined", cause ? " (" : "",
              cause ? cause : "", cause ? ")" : "");
@@ -143,13 +165,13 @@ void core_verdict_tick(dtpi_core *c)
 
     if (!c->verdict_due || c->now < c->verdict_at_ns)
         return;
-    qsort(c->dead, c->n_dead, sizeof(*c->dead), compare_ranks);
-    v.failed = c->dead;
-    v.n_failed = c->n_dead;
+    v.failed = dead_list(c, &v.n_failed);
+    if (v.n_failed)
+        qsort(v.failed, v.n_failed, sizeof(*v.failed), compare_ranks);
     if (c->death_text[0]) {
         memcpy(v.text, c->death_text, sizeof(v.text));
     } else {
-        dtpi_format_ranks(c->dead, c->n_dead, ranks, sizeof(ranks));
+        dtpi_format_ranks(v.failed, v.n_failed, ranks, sizeof(ranks));
         snprintf(v.text, sizeof(v.text), "ranks %s of %u died", ranks, c->o.world_size);
     }
     core_apply(c, &v);
@@ -158,66 +180,58 @@ void core_verdict_tick(dtpi_core *c)
 /* ---- an agent ends ---- */
 
 /* Ranks of a node that its agent's end takes away; only the agent's host where a rank hosts it. */
-static uint32_t lost_with(dtpi_core *c, bool (*hit)(const dtpi_core *, const dtpi_row *, uint64_t),
-                          uint64_t key, int32_t *lost)
+static void lost_with(dtpi_core *c, bool (*hit)(const dtpi_core *, int32_t, uint64_t), uint64_t key,
+                      dtpi_buf *lost)
 {
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < c->o.world_size; i++) {
-        const dtpi_row *row = &c->rows[i];
-        if (!row->known || already_dead(c, (int32_t)i) || !hit(c, row, key))
+    for (int32_t i = 0; i < (int32_t)c->o.world_size; i++) {
+        if (!core_is_known(c, i) || already_dead(c, i) || !hit(c, i, key))
             continue;
-        const int32_t host_rank = c->nodes[row->node].host_rank;
-        if (host_rank < 0 || host_rank == (int32_t)i || c->rows[host_rank].left)
-            lost[n++] = (int32_t)i;
+        const int32_t host_rank = core_node_host_rank(c, core_node_of(c, i));
+        if (host_rank < 0 || host_rank == i || core_has_left(c, host_rank))
+            dtpi_buf_append(lost, &i, sizeof(i));
     }
-    return n;
 }
 
-static void report_lost(dtpi_core *c, const int32_t *lost, uint32_t n)
+static void report_lost(dtpi_core *c, const dtpi_buf *list)
 {
+    const uint32_t n = (uint32_t)(list->len / sizeof(int32_t));
+    const int32_t *lost = (const int32_t *)(const void *)list->data;
     char text[DTP_ERROR_TEXT], ranks[120];
 
-    if (n == 0)
+    if (list->failed)
+        core_nomem(c);
+    if (list->failed || n == 0)
         return;
-    const dtpi_row *row = &c->rows[lost[0]];
-    const dtpi_node *node = &c->nodes[row->node];
-    if (n == 1 && node->host_rank == lost[0]) {
+    const uint32_t node = core_node_of(c, lost[0]);
+    if (n == 1 && core_node_host_rank(c, node) == lost[0]) {
         snprintf(text, sizeof(text), "rank %d of %u (node %s, pid %d) died", lost[0],
-                 c->o.world_size, node->host, row->pid);
+                 c->o.world_size, core_node_host(c, node), core_pid_of(c, lost[0]));
     } else {
         dtpi_format_ranks(lost, n, ranks, sizeof(ranks));
         snprintf(text, sizeof(text), "rank%s %s of %u lost: the agent of node %s ended",
-                 n == 1 ? "" : "s", ranks, c->o.world_size, node->host);
+                 n == 1 ? "" : "s", ranks, c->o.world_size, core_node_host(c, node));
     }
     core_deaths(c, lost, n, text);
 }
 
-static bool via_child(const dtpi_core *c, const dtpi_row *row, uint64_t slot)
+static bool via_child(const dtpi_core *c, int32_t rank, uint64_t slot)
 {
-    (void)c;
-    return row->via == (int32_t)slot;
+    return core_child_of(c, rank) == (int32_t)slot;
 }
 
-static bool on_node(const dtpi_core *c, const dtpi_row *row, uint64_t id)
+static bool on_node(const dtpi_core *c, int32_t rank, uint64_t id)
 {
-    return c->nodes[row->node].id == id;
+    return core_node_id(c, core_node_of(c, rank)) == id;
 }
 
 void core_child_died(dtpi_core *c, uint32_t slot)
 {
-    int32_t *lost;
+    DTPI_AUTO_BUF dtpi_buf lost = dtpi_buf_init(&c->a);
 
     if (c->has_verdict || c->children[slot].bye)
         return;
-    lost = dtpi_alloc_array(&c->a, c->o.world_size, sizeof(*lost));
-    if (!lost) {
-        core_nomem(c);
-        return;
-    }
-    const uint32_t n = lost_with(c, via_child, slot, lost);
-    report_lost(c, lost, n);
-    dtpi_free(&c->a, lost, c->o.world_size * sizeof(*lost));
+    lost_with(c, via_child, slot, &lost);
+    report_lost(c, &lost);
 }
 
 void core_parent_died(dtpi_core *c, dtp_status status, const char *why)
@@ -229,52 +243,55 @@ void core_parent_died(dtpi_core *c, dtp_status status, const char *why)
                     status < 0 ? why : "the root agent ended before all ranks had joined");
         return;
     }
-    int32_t *lost = dtpi_alloc_array(&c->a, c->o.world_size, sizeof(*lost));
-    if (!lost) {
-        core_nomem(c);
-        return;
-    }
-    const uint32_t n = lost_with(c, on_node, c->parent_node, lost);
-    if (n == 0)
+    DTPI_AUTO_BUF dtpi_buf lost = dtpi_buf_init(&c->a);
+    lost_with(c, on_node, c->parent_node, &lost);
+    if (lost.len == 0 && !lost.failed)
         core_decide(c, DTP_ERR_PEER, NULL, 0, "the root agent ended");
-    report_lost(c, lost, n);
-    dtpi_free(&c->a, lost, c->o.world_size * sizeof(*lost));
+    report_lost(c, &lost);
 }
 
 /* ---- messages ---- */
 
+/* Room for the ranks that a message of this size can name, and one. */
+static int32_t *room_for(dtpi_core *c, const dtpi_frame *f, size_t *n_out)
+{
+    *n_out = f->bytes / sizeof(int32_t) + 1;
+    int32_t *failed = dtpi_alloc_array(&c->a, *n_out, sizeof(*failed));
+    if (!failed)
+        core_nomem(c);
+    return failed;
+}
+
 void core_on_death(dtpi_core *c, const dtpi_frame *f)
 {
     dtpi_verdict v;
-    int32_t *failed = dtpi_alloc_array(&c->a, c->o.world_size, sizeof(*failed));
+    size_t n_room;
+    int32_t *failed = room_for(c, f, &n_room);
 
-    if (!failed) {
-        core_nomem(c);
+    if (!failed)
         return;
-    }
     if (dtpi_verdict_read(f, c->o.world_size, &v, failed)) {
         for (uint32_t i = 0; i < v.n_failed; i++)
-            c->rows[failed[i]].dead = true;
+            core_set_dead(c, failed[i]);
         if (v.status == DTP_ERR_PEER && v.n_failed > 0)
             core_deaths(c, v.failed, v.n_failed, v.text);
         else
             core_decide(c, v.status, v.failed, v.n_failed, "%s", v.text);
     }
-    dtpi_free(&c->a, failed, c->o.world_size * sizeof(*failed));
+    dtpi_free(&c->a, failed, n_room * sizeof(*failed));
 }
 
 void core_on_verdict(dtpi_core *c, const dtpi_frame *f)
 {
     dtpi_verdict v;
-    int32_t *failed = dtpi_alloc_array(&c->a, c->o.world_size, sizeof(*failed));
+    size_t n_room;
+    int32_t *failed = room_for(c, f, &n_room);
 
-    if (!failed) {
-        core_nomem(c);
+    if (!failed)
         return;
-    }
     if (dtpi_verdict_read(f, c->o.world_size, &v, failed))
         core_apply(c, &v);
-    dtpi_free(&c->a, failed, c->o.world_size * sizeof(*failed));
+    dtpi_free(&c->a, failed, n_room * sizeof(*failed));
 }
 
 void core_on_abort(dtpi_core *c, const dtpi_frame *f)

@@ -392,13 +392,17 @@ static void test_a_tree_of_agents_joins_and_calls(void **state)
     sim_run(&s, 100);
     for (uint32_t i = 0; i < 256; i++)
         assert_true(s.ranks[i].welcomed);
-    uint32_t n_nodes;
-    const dtpi_node *nodes = dtpi_core_nodes(s.agents[40].core, &n_nodes);
-    const dtpi_row *rows = dtpi_core_rows(s.agents[40].core);
-    assert_int_equal(n_nodes, 64);
-    assert_string_equal(nodes[rows[4 * 17].node].host, "n17");
-    for (uint32_t i = 0; i < 256; i++)
-        assert_int_equal(rows[i].node, i / 4);
+    dtpi_node node;
+    dtpi_row row;
+    assert_int_equal(dtpi_core_n_nodes(s.agents[40].core), 64);
+    for (uint32_t i = 0; i < 256; i++) {
+        assert_true(dtpi_core_row(s.agents[40].core, (int32_t)i, &row));
+        assert_int_equal(row.node, i / 4);
+        assert_int_equal(row.pid, 1000 + i);
+        assert_true(dtpi_core_node(s.agents[40].core, row.node, &node));
+        if (i == 4 * 17)
+            assert_string_equal(node.host, "n17");
+    }
     const uint64_t before = n_sent(&s);
     for (uint32_t seq = 1; seq <= 10; seq++) {
         call_all(&s, seq, seq % 2 ? DTPI_KIND_BARRIER : DTPI_KIND_GATHER, 300000, &seed, -1);
