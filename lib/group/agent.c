@@ -205,17 +205,18 @@ void agent_member_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
 {
     dtpi_agent *agent = conn->agent;
     const int64_t now = dtp_ctx_now_ns(agent->ctx);
+    const dtpi_in in = { .data = data, .bytes = bytes };
 
     switch (conn->role) {
     case CONN_LOCAL:
         if (!agent_memory_frame(conn, data, bytes))
-            dtpi_core_local_msg(agent->core, conn->slot, data, bytes, now);
+            dtpi_core_local_msg(agent->core, conn->slot, &in, now);
         break;
     case CONN_CHILD:
-        dtpi_core_child_msg(agent->core, conn->slot, data, bytes, now);
+        dtpi_core_child_msg(agent->core, conn->slot, &in, now);
         break;
     default:
-        dtpi_core_parent_msg(agent->core, data, bytes, now);
+        dtpi_core_parent_msg(agent->core, &in, now);
         break;
     }
 }

@@ -97,11 +97,13 @@ dtpi_msg *core_msg(dtpi_core *c, dtpi_buf *b)
     return m;
 }
 
-dtpi_msg *core_copy(dtpi_core *c, const uint8_t *data, size_t bytes)
+dtpi_msg *core_keep(dtpi_core *c, const dtpi_in *in)
 {
     dtpi_buf b = dtpi_buf_init(&c->a);
 
-    dtpi_buf_append(&b, data, bytes);
+    if (in->msg)
+        return dtpi_msg_ref(in->msg);
+    dtpi_buf_append(&b, in->data, in->bytes);
     return core_msg(c, &b);
 }
 
@@ -234,8 +236,7 @@ static bool is_child(const dtpi_core *c, uint32_t slot)
 /* ---- messages ---- */
 
 /* A call of a rank in one of its groups; false: it broke the protocol. */
-static bool local_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const uint8_t *data,
-                       size_t bytes)
+static bool local_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const dtpi_in *in)
 {
     struct core_group *g = core_group_find(c, f->group);
     struct core_source *s = g ? core_source_of_local(g, slot) : NULL;
@@ -253,7 +254,7 @@ static bool local_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const u
     case DTPI_F_SET:
     case DTPI_F_GET:
     case DTPI_F_FORGET:
-        return core_on_kv(c, g, f, data, bytes);
+        return core_on_kv(c, g, f, in);
     case DTPI_F_LEAVE:
         core_on_leave(c, s, g, f);
         return true;
@@ -272,7 +273,7 @@ static void leave_early(dtpi_core *c, uint32_t slot)
     l->left = true;
 }
 
-void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const uint8_t *data, size_t bytes,
+void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
                          int64_t now_ns)
 {
     dtpi_frame f;
@@ -281,7 +282,7 @@ void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const uint8_t *data, size_
     c->now = now_ns;
     if (!is_local(c, slot))
         return;
-    if (!dtpi_frame_read(data, bytes, &f) || f.attempt != c->o.attempt) {
+    if (!dtpi_frame_read(in->data, in->bytes, &f) || f.attempt != c->o.attempt) {
         core_refuse(c, slot, DTP_ERR_PROTO, "malformed message from rank %d", c->locals[slot].rank);
         dtpi_core_local_end(c, slot, "broke the protocol", now_ns);
         return;
@@ -299,7 +300,7 @@ void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const uint8_t *data, size_
     else if (f.type == DTPI_F_LEAVE && !c->has_table)
         leave_early(c, slot), ok = true;
     else
-        ok = local_call(c, slot, &f, data, bytes);
+        ok = local_call(c, slot, &f, in);
     if (!ok) {
         struct core_local *l = &c->locals[slot];
         const int32_t rank = l->rank, pid = l->pid;
@@ -310,8 +311,7 @@ void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const uint8_t *data, size_
     }
 }
 
-static bool child_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const uint8_t *data,
-                       size_t bytes)
+static bool child_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const dtpi_in *in)
 {
     struct core_group *g = core_group_find(c, f->group);
     struct core_source *s = g ? core_source_of_child(g, slot) : NULL;
@@ -328,7 +328,7 @@ static bool child_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const u
     case DTPI_F_GET:
     case DTPI_F_FORGET:
         return core_is_rank(c, f->rank) && core_child_of(c, f->rank) == (int32_t)slot &&
-               core_on_kv(c, g, f, data, bytes);
+               core_on_kv(c, g, f, in);
     case DTPI_F_LEAVE:
         if (!core_is_rank(c, f->rank) || core_child_of(c, f->rank) != (int32_t)slot)
             return false;
@@ -339,7 +339,7 @@ static bool child_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const u
     }
 }
 
-void dtpi_core_child_msg(dtpi_core *c, uint32_t slot, const uint8_t *data, size_t bytes,
+void dtpi_core_child_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
                          int64_t now_ns)
 {
     dtpi_frame f;
@@ -349,10 +349,10 @@ void dtpi_core_child_msg(dtpi_core *c, uint32_t slot, const uint8_t *data, size_
     if (!is_child(c, slot))
         return;
     c->children[slot].heard_ns = now_ns;
-    if (!dtpi_frame_read(data, bytes, &f) || f.attempt != c->o.attempt)
+    if (!dtpi_frame_read(in->data, in->bytes, &f) || f.attempt != c->o.attempt)
         ok = false;
     else if (f.type == DTPI_F_ROWS)
-        ok = core_on_rows(c, slot, &f, data, bytes);
+        ok = core_on_rows(c, slot, &f, in);
     else if (f.type == DTPI_F_DEATH)
         core_on_death(c, &f);
     else if (f.type == DTPI_F_ABORT)
@@ -362,21 +362,21 @@ void dtpi_core_child_msg(dtpi_core *c, uint32_t slot, const uint8_t *data, size_
     else if (f.type == DTPI_F_EXPIRE && !c->has_table)
         core_join_expired(c);
     else if (f.type != DTPI_F_BEAT)
-        ok = child_call(c, slot, &f, data, bytes);
+        ok = child_call(c, slot, &f, in);
     if (!ok) {
         c->ops->drop_child(c->user, slot);
         dtpi_core_child_end(c, slot, now_ns);
     }
 }
 
-void dtpi_core_parent_msg(dtpi_core *c, const uint8_t *data, size_t bytes, int64_t now_ns)
+void dtpi_core_parent_msg(dtpi_core *c, const dtpi_in *in, int64_t now_ns)
 {
     struct core_group *g;
     dtpi_frame f;
 
     c->now = now_ns;
     c->parent_heard_ns = now_ns;
-    if (!dtpi_frame_read(data, bytes, &f) || f.attempt != c->o.attempt)
+    if (!dtpi_frame_read(in->data, in->bytes, &f) || f.attempt != c->o.attempt)
         return;
     switch (f.type) {
     case DTPI_F_NODE: {
@@ -385,7 +385,7 @@ void dtpi_core_parent_msg(dtpi_core *c, const uint8_t *data, size_t bytes, int64
         break;
     }
     case DTPI_F_TABLE:
-        if (!core_on_table(c, &f, data, bytes))
+        if (!core_on_table(c, &f, in))
             core_decide(c, DTP_ERR_PROTO, NULL, 0, "malformed table of ranks");
         break;
     case DTPI_F_VERDICT:
@@ -395,13 +395,13 @@ void dtpi_core_parent_msg(dtpi_core *c, const uint8_t *data, size_t bytes, int64
         c->parent_bye = true;
         break;
     case DTPI_F_VALUE:
-        core_on_value(c, &f, data, bytes);
+        core_on_value(c, &f, in);
         break;
     case DTPI_F_DOWN:
     case DTPI_F_PROBE:
         g = core_group_find(c, f.group);
         if (g && f.type == DTPI_F_DOWN)
-            core_on_down(c, g, &f, data, bytes);
+            core_on_down(c, g, &f, in);
         else if (g)
             core_on_probe(c, g, &f);
         break;

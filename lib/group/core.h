@@ -56,12 +56,15 @@ void dtpi_core_free(dtpi_core *core);
 void dtpi_core_local_open(dtpi_core *core, uint32_t slot, int32_t rank, int32_t pid, int64_t now_ns);
 void dtpi_core_child_open(dtpi_core *core, uint32_t slot, int64_t now_ns);
 void dtpi_core_parent_open(dtpi_core *core, int64_t now_ns);
-/* A message from there, as it came. */
-void dtpi_core_local_msg(dtpi_core *core, uint32_t slot, const uint8_t *data, size_t bytes,
-                         int64_t now_ns);
-void dtpi_core_child_msg(dtpi_core *core, uint32_t slot, const uint8_t *data, size_t bytes,
-                         int64_t now_ns);
-void dtpi_core_parent_msg(dtpi_core *core, const uint8_t *data, size_t bytes, int64_t now_ns);
+/* A message as it came: lent bytes, all of `msg` where that is set: what is kept is then shared. */
+typedef struct dtpi_in {
+    const uint8_t *data;
+    size_t bytes;
+    dtpi_msg *msg;
+} dtpi_in;
+void dtpi_core_local_msg(dtpi_core *core, uint32_t slot, const dtpi_in *in, int64_t now_ns);
+void dtpi_core_child_msg(dtpi_core *core, uint32_t slot, const dtpi_in *in, int64_t now_ns);
+void dtpi_core_parent_msg(dtpi_core *core, const dtpi_in *in, int64_t now_ns);
 /* The process or the connection ended; `cause` such as "signal 9", or NULL. The slot is free again. */
 void dtpi_core_local_end(dtpi_core *core, uint32_t slot, const char *cause, int64_t now_ns);
 void dtpi_core_child_end(dtpi_core *core, uint32_t slot, int64_t now_ns);

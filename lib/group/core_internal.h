@@ -142,8 +142,8 @@ void core_to_parent(dtpi_core *c, dtpi_buf *b);
 dtpi_msg *core_msg(dtpi_core *c, dtpi_buf *b);
 void core_send_local(dtpi_core *c, uint32_t slot, dtpi_msg *m);
 void core_send_child(dtpi_core *c, uint32_t slot, dtpi_msg *m);
-/* Passes a message on as it came. */
-dtpi_msg *core_copy(dtpi_core *c, const uint8_t *data, size_t bytes);
+/* A reference to a message that came, to pass it on or keep it; NULL without memory. */
+dtpi_msg *core_keep(dtpi_core *c, const dtpi_in *in);
 void core_nomem(dtpi_core *c);
 /* Ends the connection of a local rank with a reason. */
 void core_refuse(dtpi_core *c, uint32_t slot, dtp_status status, const char *fmt, ...)
@@ -188,9 +188,8 @@ void core_on_abort(dtpi_core *c, const dtpi_frame *f);
 
 /* join.c */
 void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
-bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const uint8_t *data,
-                  size_t bytes);
-bool core_on_table(dtpi_core *c, const dtpi_frame *f, const uint8_t *data, size_t bytes);
+bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const dtpi_in *in);
+bool core_on_table(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in);
 void core_join_parent(dtpi_core *c);
 void core_join_tick(dtpi_core *c);
 void core_join_expired(dtpi_core *c);
@@ -210,8 +209,7 @@ bool core_split(dtpi_core *c, struct core_group *g, const dtpi_frame *f, dtpi_rd
 /* gather.c */
 /* False where the sender broke the protocol. */
 bool core_on_up(dtpi_core *c, struct core_group *g, struct core_source *s, const dtpi_frame *f);
-void core_on_down(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const uint8_t *data,
-                  size_t bytes);
+void core_on_down(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const dtpi_in *in);
 void core_on_expire(dtpi_core *c, struct core_group *g, const dtpi_frame *f);
 void core_on_probe(dtpi_core *c, struct core_group *g, const dtpi_frame *f);
 /* The parent ended in order: calls that need it fail, now and later. */
@@ -220,9 +218,8 @@ void core_source_left(dtpi_core *c, struct core_group *g, struct core_source *s)
 void core_gather_free(dtpi_core *c, struct core_gather *x);
 
 /* kv.c */
-bool core_on_kv(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const uint8_t *data,
-                size_t bytes);
-void core_on_value(dtpi_core *c, const dtpi_frame *f, const uint8_t *data, size_t bytes);
+bool core_on_kv(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const dtpi_in *in);
+void core_on_value(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in);
 void core_kv_free(dtpi_core *c, struct core_group *g);
 
 #endif /* DTPI_GROUP_CORE_INTERNAL_H */

@@ -439,8 +439,7 @@ bool core_on_up(dtpi_core *c, struct core_group *g, struct core_source *s, const
     return true;
 }
 
-void core_on_down(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const uint8_t *data,
-                  size_t bytes)
+void core_on_down(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const dtpi_in *in)
 {
     dtpi_down down;
 
@@ -451,7 +450,7 @@ void core_on_down(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const
         core_nomem(c);
         return;
     }
-    DTPI_AUTO(msg) dtpi_msg *m = core_copy(c, data, bytes);
+    DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
     if (m)
         deliver(c, g, f->lane, f->seq, m);
 }

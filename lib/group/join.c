@@ -220,8 +220,7 @@ static bool read_rows(dtpi_core *c, uint32_t slot, dtpi_rd *r)
     return dtpi_rd_done(r);
 }
 
-bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const uint8_t *data,
-                  size_t bytes)
+bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const dtpi_in *in)
 {
     dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
 
@@ -232,7 +231,7 @@ bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const uint8_
     if (!read_rows(c, slot, &r))
         return false;
     if (c->has_parent && !c->has_verdict) {
-        DTPI_AUTO(msg) dtpi_msg *m = core_copy(c, data, bytes);
+        DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
         if (m) {
             c->n_sent++;
             c->ops->to_parent(c->user, m);
@@ -352,7 +351,7 @@ static void apply_table(dtpi_core *c, dtpi_rd r, dtpi_node *nodes_take, uint32_t
     c->n_known = c->o.world_size;
 }
 
-bool core_on_table(dtpi_core *c, const dtpi_frame *f, const uint8_t *data, size_t bytes)
+bool core_on_table(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in)
 {
     dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
     const uint32_t world = dtpi_rd_u32(&r);
@@ -368,7 +367,7 @@ bool core_on_table(dtpi_core *c, const dtpi_frame *f, const uint8_t *data, size_
         return true;
     }
     apply_table(c, r, nodes, n_nodes);
-    DTPI_AUTO(msg) dtpi_msg *m = core_copy(c, data, bytes);
+    DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
     if (m)
         pass_table(c, m);
     return true;

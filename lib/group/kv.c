@@ -170,8 +170,7 @@ static void on_forget(dtpi_core *c, struct core_group *g, const dtpi_frame *f)
     }
 }
 
-bool core_on_kv(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const uint8_t *data,
-                size_t bytes)
+bool core_on_kv(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const dtpi_in *in)
 {
     if (c->has_verdict)
         return true;
@@ -182,7 +181,7 @@ bool core_on_kv(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const u
         return true;
     }
     if (!g->is_top) {
-        DTPI_AUTO(msg) dtpi_msg *m = core_copy(c, data, bytes);
+        DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
         if (m && c->has_parent) {
             c->n_sent++;
             c->ops->to_parent(c->user, m);
@@ -197,11 +196,11 @@ bool core_on_kv(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const u
     return true;
 }
 
-void core_on_value(dtpi_core *c, const dtpi_frame *f, const uint8_t *data, size_t bytes)
+void core_on_value(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in)
 {
     if (f->rank < 0 || f->rank >= (int32_t)c->o.world_size)
         return;
-    DTPI_AUTO(msg) dtpi_msg *m = core_copy(c, data, bytes);
+    DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
     if (m)
         send_down(c, f->rank, m);
 }

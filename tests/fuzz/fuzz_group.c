@@ -86,13 +86,13 @@ static void one(dtpi_core *c, dtpi_rd *r, int64_t now)
     switch (who % 6) {
     case 0:
     case 1:
-        dtpi_core_local_msg(c, who % 6, b.data, b.len, now);
+        dtpi_core_local_msg(c, who % 6, &(dtpi_in){ .data = b.data, .bytes = b.len }, now);
         break;
     case 2:
-        dtpi_core_child_msg(c, 0, b.data, b.len, now);
+        dtpi_core_child_msg(c, 0, &(dtpi_in){ .data = b.data, .bytes = b.len }, now);
         break;
     case 3:
-        dtpi_core_parent_msg(c, b.data, b.len, now);
+        dtpi_core_parent_msg(c, &(dtpi_in){ .data = b.data, .bytes = b.len }, now);
         break;
     case 4:
         dtpi_core_tick(c, now);

@@ -133,7 +133,8 @@ static void local_message(void *user, uint64_t key, const uint8_t *data, size_t 
 {
     struct sim_agent *a = user;
 
-    dtpi_core_local_msg(a->core, (uint32_t)key, data, bytes, dtpi_loop_now(a->sim->loop));
+    dtpi_core_local_msg(a->core, (uint32_t)key, &(dtpi_in){ .data = data, .bytes = bytes },
+                        dtpi_loop_now(a->sim->loop));
     after(a);
 }
 
@@ -149,7 +150,8 @@ static void child_message(void *user, uint64_t key, const uint8_t *data, size_t 
 {
     struct sim_agent *a = user;
 
-    dtpi_core_child_msg(a->core, (uint32_t)key, data, bytes, dtpi_loop_now(a->sim->loop));
+    dtpi_core_child_msg(a->core, (uint32_t)key, &(dtpi_in){ .data = data, .bytes = bytes },
+                        dtpi_loop_now(a->sim->loop));
     after(a);
 }
 
@@ -166,7 +168,8 @@ static void parent_message(void *user, uint64_t key, const uint8_t *data, size_t
     struct sim_agent *a = user;
 
     (void)key;
-    dtpi_core_parent_msg(a->core, data, bytes, dtpi_loop_now(a->sim->loop));
+    dtpi_core_parent_msg(a->core, &(dtpi_in){ .data = data, .bytes = bytes },
+                        dtpi_loop_now(a->sim->loop));
     after(a);
 }
 
@@ -664,11 +667,14 @@ static void test_random_bytes_from_members_do_not_break_the_core(void **state)
             memset(junk + 3, 0, 5);
             const uint64_t who = check_random(&seed) % 3;
             if (who == 0)
-                dtpi_core_local_msg(s.agents[0].core, 0, junk, n, dtpi_loop_now(s.loop));
+                dtpi_core_local_msg(s.agents[0].core, 0, &(dtpi_in){ .data = junk, .bytes = n },
+                                    dtpi_loop_now(s.loop));
             else if (who == 1)
-                dtpi_core_child_msg(s.agents[0].core, 1, junk, n, dtpi_loop_now(s.loop));
+                dtpi_core_child_msg(s.agents[0].core, 1, &(dtpi_in){ .data = junk, .bytes = n },
+                                    dtpi_loop_now(s.loop));
             else
-                dtpi_core_parent_msg(s.agents[1].core, junk, n, dtpi_loop_now(s.loop));
+                dtpi_core_parent_msg(s.agents[1].core, &(dtpi_in){ .data = junk, .bytes = n },
+                                    dtpi_loop_now(s.loop));
             sim_run(&s, 1);
         }
         sim_close(&s);
