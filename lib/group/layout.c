@@ -18,7 +18,7 @@ void layout_free(dtp_group *g)
     dtpi_free(a, g->by_node, n * sizeof(int32_t));
 }
 
-/* Numbers of the group's own nodes; `number` has a place for every node of the world. */
+/* Numbers of the group's own nodes, and of members on them; `number` has a place for every node of the world. */
 static void number_nodes(dtp_group *g, uint32_t *number)
 {
     for (int32_t i = 0; i < g->size; i++) {
@@ -27,7 +27,7 @@ static void number_nodes(dtp_group *g, uint32_t *number)
         if (number[world_node] == 0)
             number[world_node] = ++g->n_nodes;
         g->node[i] = number[world_node] - 1;
-        g->first[g->node[i] + 1]++;
+        g->index[i] = g->first[g->node[i] + 1]++;
     }
 }
 
@@ -35,15 +35,8 @@ static void order_members(dtp_group *g)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++)
         g->first[i + 1] += g->first[i];
-    for (int32_t i = 0; i < g->size; i++) {
-        const uint32_t node = g->node[i];
-        uint32_t at = g->first[node];
-        /* Members come in rank order: the first free place is behind those before. */
-        while (g->by_node[at] != -1)
-            at++;
-        g->by_node[at] = i;
-        g->index[i] = at - g->first[node];
-    }
+    for (int32_t i = 0; i < g->size; i++)
+        g->by_node[g->first[g->node[i]] + g->index[i]] = i;
 }
 
 dtp_status layout_make(dtp_group *g, dtp_error *err)
@@ -59,7 +52,6 @@ dtp_status layout_make(dtp_group *g, dtp_error *err)
     g->by_node = dtpi_alloc_array(a, n, sizeof(int32_t));
     const bool ok = number && g->node && g->index && g->first && g->by_node;
     if (ok) {
-        memset(g->by_node, 0xff, n * sizeof(int32_t));
         number_nodes(g, number);
         order_members(g);
     }
