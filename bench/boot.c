@@ -13,19 +13,19 @@
 static void print_json(const boot_report *r)
 {
     printf("{\"bench\":\"boot\",\"ranks\":%d,\"nodes\":%d,\"radix\":%d,\"simulated\":%s,\"total_ms\":%.3f,"
-           "\"spawned_ms\":%.3f,\"joined_ms\":%.3f,\"cpu_us_per_rank\":%.1f,\"agent_us_per_rank\":%.1f,"
+           "\"spawned_ms\":%.3f,\"joined_ms\":%.3f,\"cpu_us_per_rank\":%.1f,\"agent_us_per_rank\":%.1f,\"exec_us_per_rank\":%.1f,"
            "\"messages\":%llu,\"rounds\":%u,\"bytes\":%llu,\"max_fds\":%d,\"agent_fds\":%d,"
            "\"slowest_rank\":%d,\"wall_s\":%.3f,\"max_rss_mib\":%.1f,\"cpus\":%d,\"version\":\"%s\"}\n",
            r->n_ranks, r->n_nodes, r->radix, r->simulated ? "true" : "false", r->total_ms, r->spawned_ms,
-           r->joined_ms, r->cpu_us_per_rank, r->agent_us_per_rank, (unsigned long long)r->messages,
-           r->rounds, (unsigned long long)r->bytes, r->max_fds, r->agent_fds, r->slowest_rank, r->wall_s,
+           r->joined_ms, r->cpu_us_per_rank, r->agent_us_per_rank, r->exec_us_per_rank,
+           (unsigned long long)r->messages, r->rounds, (unsigned long long)r->bytes, r->max_fds, r->agent_fds, r->slowest_rank, r->wall_s,
            r->max_rss_mib, bench_n_cpus(), dtp_version());
 }
 
 static void print_table(const boot_report *r)
 {
-    printf("%8d %6d %9.2f %9.2f %9.2f %9.1f %9.1f %9llu %6u %10llu %7d %7d %8d\n", r->n_ranks, r->n_nodes,
-           r->spawned_ms, r->joined_ms, r->total_ms, r->cpu_us_per_rank, r->agent_us_per_rank,
+    printf("%8d %6d %9.2f %9.2f %9.2f %9.1f %9.1f %9.1f %9llu %6u %10llu %7d %7d %8d\n", r->n_ranks, r->n_nodes,
+           r->spawned_ms, r->joined_ms, r->total_ms, r->cpu_us_per_rank, r->agent_us_per_rank, r->exec_us_per_rank,
            (unsigned long long)r->messages, r->rounds, (unsigned long long)r->bytes, r->max_fds,
            r->agent_fds, r->slowest_rank);
 }
@@ -34,8 +34,8 @@ static void print_head(void)
 {
     printf("# dtp-bench boot: libdtp %s, %d processors; ms since the first process; CPU in us a rank\n",
            dtp_version(), bench_n_cpus());
-    printf("#%7s %6s %9s %9s %9s %9s %9s %9s %6s %10s %7s %7s %8s\n", "ranks", "nodes", "spawned", "joined",
-           "total", "cpu", "(agent)", "messages", "rounds", "bytes", "fds", "a-fds", "slowest");
+    printf("#%7s %6s %9s %9s %9s %9s %9s %9s %9s %6s %10s %7s %7s %8s\n", "ranks", "nodes", "spawned", "joined",
+           "total", "cpu", "(agent)", "exec", "messages", "rounds", "bytes", "fds", "a-fds", "slowest");
 }
 
 /* ---- options ---- */
@@ -54,7 +54,7 @@ static const char help[] =
     "      --timeout MS     of the join and of the barrier (default 60000)\n"
     "      --format FORMAT  table, or json: one object per line, with the fields bench ranks nodes radix\n"
     "                       simulated total_ms spawned_ms joined_ms cpu_us_per_rank agent_us_per_rank\n"
-    "                       messages rounds bytes max_fds agent_fds slowest_rank wall_s max_rss_mib cpus\n"
+    "                       exec_us_per_rank messages rounds bytes max_fds agent_fds slowest_rank wall_s max_rss_mib cpus\n"
     "                       version\n"
     "  -h, --help           this text\n"
     "\n"

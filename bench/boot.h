@@ -31,6 +31,7 @@ typedef struct boot_report {
     double spawned_ms;          /* until the last process reaches main() */
     double joined_ms;           /* until the last rank has the table */
     double cpu_us_per_rank;     /* from main() to the barrier's end, and the agent's share of it */
+    double exec_us_per_rank;    /* before main(): execution and dynamic linking */
     double agent_us_per_rank;   /* of that the agent's share */
     uint64_t messages, bytes;
     uint32_t rounds;

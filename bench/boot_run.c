@@ -293,12 +293,13 @@ static void close_gang(gang *g)
 static void summarise(const gang *g, int64_t start_ns, boot_report *r)
 {
     const boot_opts *o = g->o;
-    int64_t main_ns = 0, joined_ns = 0, done_ns = 0, cpu = 0, agent_cpu = 0;
+    int64_t main_ns = 0, joined_ns = 0, done_ns = 0, exec_cpu = 0, cpu = 0, agent_cpu = 0;
 
     for (int i = 0; i < o->n_ranks; i++) {
         const boot_slot *s = &g->page->ranks[i];
         main_ns = DTPI_MAX(main_ns, s->main_ns);
         joined_ns = DTPI_MAX(joined_ns, s->joined_ns);
+        exec_cpu += s->cpu_main_ns;
         cpu += s->cpu_done_ns - s->cpu_main_ns;
         r->max_fds = DTPI_MAX(r->max_fds, s->n_fds);
         if (s->done_ns > done_ns) {
@@ -313,6 +314,7 @@ static void summarise(const gang *g, int64_t start_ns, boot_report *r)
     r->spawned_ms = (double)(main_ns - start_ns) / 1e6;
     r->joined_ms = (double)(joined_ns - start_ns) / 1e6;
     r->total_ms = (double)(done_ns - start_ns) / 1e6;
+    r->exec_us_per_rank = (double)exec_cpu / 1e3 / o->n_ranks;
     r->agent_us_per_rank = (double)agent_cpu / 1e3 / o->n_ranks;
     r->cpu_us_per_rank = (double)cpu / 1e3 / o->n_ranks + r->agent_us_per_rank;
 }
