@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STACK_BYTES = 64 << 10 };
+enum { STACK_BYTES = 64 << 10, KEEP_FROM = 64 };
 
 /* What the child reads and, on failure, writes: it runs in the parent's memory. */
 typedef struct setup {
@@ -29,6 +30,17 @@ typedef struct setup {
     int error;                  /* errno of the step that failed; 0: the program runs */
     const char *step;
 } setup;
+
+/*
+ * The child has a table of descriptors of its own, which starts as the few that it needs: copying and closing
+ * those of all ranks before would make n starts take n^2 time.
+ */
+static bool own_files(const setup *s)
+{
+    const int top = DTPI_MAX(DTPI_MAX(s->in_fd, s->out_fd), DTPI_MAX(s->err_fd, s->req->keep_fd));
+
+    return syscall(SYS_close_range, top + 1, ~0u, CLOSE_RANGE_UNSHARE) == 0 || unshare(CLONE_FILES) == 0;
+}
 
 static int give_up(setup *s, const char *step)
 {
@@ -60,6 +72,8 @@ __attribute__((no_sanitize("address", "undefined"))) static int child_main(void 
     setup *s = arg;
     const dtpi_spawn_req *req = s->req;
 
+    if (!own_files(s))
+        return give_up(s, "cannot have descriptors of its own");
     reset_signals();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != s->parent)
         return give_up(s, "cannot tie to the shim");
@@ -104,7 +118,7 @@ static dtp_status run_child(setup *s, dtpi_child *child, dtp_error *err)
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &old);
     child->pid = clone(child_main, stack + STACK_BYTES,
-                       CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, s, &child->pidfd);
+                       CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD | SIGCHLD, s, &child->pidfd);
     const int saved = errno;
     sigprocmask(SIG_SETMASK, &old, NULL);
     munmap(stack, STACK_BYTES);
@@ -133,6 +147,17 @@ static dtp_status make_pipe(int *read_fd, int *write_fd, dtp_error *err)
     return DTP_OK;
 }
 
+/* What the parent keeps goes to high numbers, so that the child's stay below them (own_files). */
+static void keep_high(int *fd)
+{
+    const int high = fcntl(*fd, F_DUPFD_CLOEXEC, KEEP_FROM);
+
+    if (high < 0)
+        return;     /* at the limit: only slower */
+    close(*fd);
+    *fd = high;
+}
+
 dtp_status dtpi_spawn(const dtpi_spawn_req *req, dtpi_child *child_out, dtp_error *err)
 {
     DTPI_AUTO_FD int in_fd = -1, out_r = -1, out_w = -1, err_r = -1, err_w = -1;
@@ -146,10 +171,13 @@ dtp_status dtpi_spawn(const dtpi_spawn_req *req, dtpi_child *child_out, dtp_erro
         st = make_pipe(&err_r, &err_w, err);
     if (st < 0)
         return st;
+    keep_high(&out_r);
+    keep_high(&err_r);
     setup s = { .req = req, .in_fd = in_fd, .out_fd = out_w, .err_fd = err_w, .parent = getpid() };
     st = run_child(&s, &child, err);
     if (st < 0)
         return st;
+    keep_high(&child.pidfd);
     child.out_fd = dtpi_take_fd(&out_r);
     child.err_fd = dtpi_take_fd(&err_r);
     *child_out = child;
