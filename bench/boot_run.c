@@ -183,6 +183,13 @@ static dtp_status start_ranks(node *n, const char *socket, const struct rlimit *
     return st;
 }
 
+static bool is_watched(void *user, int32_t rank, int32_t pid)
+{
+    const node *n = user;
+
+    return rank >= n->first && rank < n->first + n->n && n->children[rank - n->first].process.pid == pid;
+}
+
 static dtp_status open_node(node *n, char *socket, size_t room, dtp_error *err)
 {
     const gang *g = n->gang;
@@ -192,7 +199,8 @@ static dtp_status open_node(node *n, char *socket, size_t room, dtp_error *err)
     const dtpi_agent_opts ao = { .job = g->job, .world_size = (uint32_t)o->n_ranks,
                                  .n_local = (uint32_t)n->n, .socket = socket,
                                  .root = o->n_nodes > 1 ? g->root : NULL, .is_root = n->index == 0,
-                                 .secret = g->secret, .timeout_ms = o->timeout_ms };
+                                 .secret = g->secret, .timeout_ms = o->timeout_ms,
+                                 .is_watched = is_watched, .user = n };
     n->children = calloc((size_t)n->n, sizeof(*n->children));
     if (!n->children)
         return dtpi_fail_nomem(err, (size_t)n->n * sizeof(*n->children));

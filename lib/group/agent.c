@@ -164,7 +164,9 @@ static void pid_ended(dtpi_source *s, uint32_t revents)
 
 static void watch_process(struct agent_conn *conn)
 {
-    if (conn->pid <= 0)
+    const dtpi_agent_opts *o = &conn->agent->o;
+
+    if (conn->pid <= 0 || (o->is_watched && o->is_watched(o->user, conn->rank, conn->pid)))
         return;
     conn->pidfd = (int)syscall(SYS_pidfd_open, conn->pid, 0);
     if (conn->pidfd < 0)

@@ -25,6 +25,10 @@ typedef struct dtpi_agent_opts {
     const uint8_t *secret;      /* DTP_SECRET_BYTES or NULL (insecure) */
     const char *net;            /* "tcp", "ucx" or NULL: "tcp" */
     int timeout_ms;             /* of the join */
+    /* Whoever started process `pid` sees its end and calls dtpi_agent_rank_ended(): the agent needs no
+     * descriptor to watch it. NULL: nobody does. */
+    bool (*is_watched)(void *user, int32_t rank, int32_t pid);
+    void *user;
     int32_t host_rank_plus_1;   /* a rank's process hosts this agent: its rank + 1; 0: the shim */
 } dtpi_agent_opts;
 

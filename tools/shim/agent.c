@@ -38,6 +38,14 @@ static dtp_status read_secret(const char *path, uint8_t secret[DTP_SECRET_BYTES]
     return ok ? DTP_OK : dtpi_fail(err, DTP_ERR_FORMAT, "%s does not hold a secret", path);
 }
 
+/* Not of a process that a rank has started in its place. */
+static bool is_watched(void *user, int32_t rank, int32_t pid)
+{
+    const shim *s = user;
+
+    return rank >= 0 && (uint32_t)rank < s->gang.n && s->gang.ranks[rank].pid == pid;
+}
+
 dtp_status agent_open(shim *s, dtp_error *err)
 {
     const dtpi_shim_msg *m = &s->gang.msg;
@@ -54,7 +62,7 @@ dtp_status agent_open(shim *s, dtp_error *err)
     const dtpi_agent_opts opts = {
         .job = s->name, .attempt = m->attempt, .world_size = m->n, .n_local = m->n,
         .socket = m->name, .secret = secret, .net = find(&m->env, "DTP_NET"),
-        .timeout_ms = (int)timeout_ms,
+        .timeout_ms = (int)timeout_ms, .is_watched = is_watched, .user = s,
     };
     st = dtpi_agent_open(s->ctx, &opts, &s->gang.agent, err);
     explicit_bzero(secret, sizeof(secret));
