@@ -393,6 +393,8 @@ static dtp_status receive(dtpi_link *l, int n_reads)
         const dtp_status st = hand_over(l);
         if (st < 0)
             return st;
+        if (n < READ_BYTES && n_reads <= READS_PER_TURN)
+            break;      /* that was all, or the loop comes back: a call less for each message */
     }
     return DTP_OK;
 }
