@@ -126,7 +126,33 @@ DTP_API dtp_status dtp_group_set(dtp_group *group, const char *key, const void *
 DTP_API dtp_status dtp_group_lookup(dtp_group *group, const char *key, void **value_out,
                                     size_t *bytes_out, int timeout_ms, dtp_error *err);
 
-/* Frees what allgather and lookup returned; NULL is fine. Threads: any. Since 0.1. */
+/*
+ * Changes of a key, each one step for all ranks. After TIMEOUT or INTERRUPTED it may or may not have
+ * happened. Errors of all: as dtp_group_set. Threads: ctx. Since 0.1.
+ *
+ * dtp_group_add: adds to a number in decimal text; a key that is not set counts as 0. `*sum_out` (may be
+ * NULL) gets the sum. FORMAT (the value is no number), RANGE (the sum has more than 64 bits).
+ * dtp_group_compare_set: sets `desired` where the value equals `expected`; 0 bytes expected: where the
+ * key is not set, or empty. `*value_out` (may be NULL) gets the value afterwards, freed with
+ * dtp_group_free(). NOT_FOUND (not set, and something was expected).
+ * dtp_group_append: appends to the value; a key that is not set counts as empty.
+ * dtp_group_unset: removes the key. NOT_FOUND.
+ */
+DTP_API dtp_status dtp_group_add(dtp_group *group, const char *key, int64_t delta, int64_t *sum_out,
+                                 int timeout_ms, dtp_error *err);
+DTP_API dtp_status dtp_group_compare_set(dtp_group *group, const char *key, const void *expected,
+                                         size_t expected_bytes, const void *desired,
+                                         size_t desired_bytes, void **value_out, size_t *bytes_out,
+                                         int timeout_ms, dtp_error *err);
+DTP_API dtp_status dtp_group_append(dtp_group *group, const char *key, const void *value,
+                                    size_t bytes, int timeout_ms, dtp_error *err);
+DTP_API dtp_status dtp_group_unset(dtp_group *group, const char *key, int timeout_ms, dtp_error *err);
+
+/* Number of keys that are set. Errors: as dtp_group_set. Threads: ctx. Since 0.1. */
+DTP_API dtp_status dtp_group_n_keys(dtp_group *group, uint64_t *n_out, int timeout_ms,
+                                    dtp_error *err);
+
+/* Frees what allgather, lookup and compare_set returned; NULL is fine. Threads: any. Since 0.1. */
 DTP_API void dtp_group_free(void *p);
 
 /*

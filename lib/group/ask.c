@@ -3,6 +3,7 @@
 #include "group/group_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -122,60 +123,36 @@ static dtp_status check_key(const char *key, dtp_error *err)
     return DTP_OK;
 }
 
-static void pair_free(const dtp_allocator *a, struct pair *p)
-{
-    dtpi_text_free(a, p->key);
-    dtpi_free(a, p->value, p->bytes);
-    dtpi_free(a, p, sizeof(*p));
-}
-
 void pairs_free(dtp_group *g)
 {
-    while (g->pairs) {
-        struct pair *p = g->pairs;
-        g->pairs = p->next;
-        pair_free(dtpi_ctx_alloc(g->ctx), p);
-    }
+    if (g->keys.a)
+        dtpi_keys_free(&g->keys);
 }
 
-static struct pair *find_pair(const dtp_group *g, const char *key)
+/* The keys of a group of one, which keeps them itself. */
+static dtpi_keys *keys_alone(dtp_group *g)
 {
-    struct pair *p = g->pairs;
-
-    while (p && strcmp(p->key, key) != 0)
-        p = p->next;
-    return p;
+    g->keys.a = dtpi_ctx_alloc(g->ctx);
+    return &g->keys;
 }
 
-/* A group of one keeps its pairs itself. */
-static dtp_status set_alone(dtp_group *g, const char *key, const void *value, size_t bytes,
-                            dtp_error *err)
+/* Why a question about a key failed. */
+static dtp_status say_key(const char *key, dtp_status st, dtp_error *err)
 {
-    const dtp_allocator *a = dtpi_ctx_alloc(g->ctx);
-    struct pair *p = dtpi_alloc(a, sizeof(*p));
-
-    if (!p)
-        return dtpi_fail_nomem(err, sizeof(*p));
-    p->bytes = bytes;
-    p->key = dtpi_text_dup(a, key);
-    p->value = bytes ? dtpi_alloc(a, bytes) : NULL;
-    if (!p->key || (bytes && !p->value)) {
-        pair_free(a, p);
-        return dtpi_fail_nomem(err, bytes);
+    switch (st) {
+    case DTP_ERR_NOT_FOUND:
+        return dtpi_fail(err, st, "key '%s' is not set", key);
+    case DTP_ERR_LIMIT:
+        return dtpi_fail(err, st, "key '%s': the group's keys hold too much", key);
+    case DTP_ERR_FORMAT:
+        return dtpi_fail(err, st, "key '%s' is not a number", key);
+    case DTP_ERR_RANGE:
+        return dtpi_fail(err, st, "key '%s': the sum has more than 64 bits", key);
+    case DTP_ERR_NOMEM:
+        return dtpi_fail_nomem(err, 0);
+    default:
+        return st;
     }
-    if (bytes)
-        memcpy(p->value, value, bytes);
-    for (struct pair **at = &g->pairs; *at; at = &(*at)->next) {
-        struct pair *old = *at;
-        if (strcmp(old->key, key) == 0) {
-            *at = old->next;
-            pair_free(a, old);
-            break;
-        }
-    }
-    p->next = g->pairs;
-    g->pairs = p;
-    return DTP_OK;
 }
 
 static dtp_status set(dtp_group *g, const char *key, const void *value, size_t bytes, int timeout_ms,
@@ -192,7 +169,7 @@ static dtp_status set(dtp_group *g, const char *key, const void *value, size_t b
     if (st < 0)
         return st;
     if (!g->session->link)
-        return set_alone(g, key, value, bytes, err);
+        return say_key(key, dtpi_keys_set(keys_alone(g), key, value, bytes), err);
     ask(g->session, &q);
     dtpi_buf b = session_begin(g->session, DTPI_F_SET, g->id, 0, q.seq);
     dtpi_wr_text(&b, key);
@@ -200,10 +177,8 @@ static dtp_status set(dtp_group *g, const char *key, const void *value, size_t b
     st = ask_and_wait(g, &q, &b, dtpi_ctx_deadline(g->ctx, timeout_ms, dtpi_group_timeout_ms(g)), err);
     question_free(&q);
     if (st == DTP_ERR_TIMEOUT)
-        dtpi_fail(err, st, "setting key '%s': no answer in time", key);
-    if (st == DTP_ERR_LIMIT)
-        dtpi_fail(err, st, "setting key '%s': the group's keys hold too much", key);
-    return st;
+        return dtpi_fail(err, st, "setting key '%s': no answer in time", key);
+    return say_key(key, st, err);
 }
 
 dtp_status dtp_group_set(dtp_group *g, const char *key, const void *value, size_t bytes,
@@ -238,14 +213,14 @@ static dtp_status give_value(const uint8_t *value, size_t bytes, void **value_ou
 static dtp_status lookup_alone(dtp_group *g, const char *key, int timeout_ms, void **value_out,
                                size_t *bytes_out, dtp_error *err)
 {
-    const struct pair *p = find_pair(g, key);
+    const dtpi_pair *p = dtpi_keys_find(keys_alone(g), key);
     struct question q = { .session = g->session };
     dtp_status st = DTP_OK;
 
     if (p)
         return give_value(p->value, p->bytes, value_out, bytes_out, err);
     if (timeout_ms < 0)
-        return dtpi_fail(err, DTP_ERR_NOT_FOUND, "key '%s' is not set", key);
+        return say_key(key, DTP_ERR_NOT_FOUND, err);
     st = dtpi_ctx_wait(g->ctx, is_answered, &q,
                        dtpi_ctx_deadline(g->ctx, timeout_ms, dtpi_group_timeout_ms(g)), err);
     if (st == DTP_ERR_TIMEOUT)
@@ -279,11 +254,9 @@ static dtp_status lookup(dtp_group *g, const char *key, void **value_out, size_t
         session_send(s, &b);
     }
     question_free(&q);
-    if (st == DTP_ERR_NOT_FOUND)
-        dtpi_fail(err, st, "key '%s' is not set", key);
     if (st == DTP_ERR_TIMEOUT)
-        dtpi_fail(err, st, "key '%s' was not set in time", key);
-    return st;
+        return dtpi_fail(err, st, "key '%s' was not set in time", key);
+    return say_key(key, st, err);
 }
 
 dtp_status dtp_group_lookup(dtp_group *g, const char *key, void **value_out, size_t *bytes_out,
@@ -296,6 +269,137 @@ dtp_status dtp_group_lookup(dtp_group *g, const char *key, void **value_out, siz
     st = lookup(g, key, value_out, bytes_out, timeout_ms, err);
     dtpi_ctx_leave(g->ctx);
     return dtpi_noun(err, "group", st);
+}
+
+/* ---- changes ---- */
+
+static dtp_status change_alone(dtp_group *g, const dtpi_change *c, dtpi_buf *answer_out,
+                               dtp_error *err)
+{
+    const dtpi_changed done = dtpi_keys_change(keys_alone(g), c);
+
+    if (done.status < 0)
+        return say_key(c->key, done.status, err);
+    dtpi_keys_answer(&g->keys, c, &done, answer_out);
+    return answer_out->failed ? dtpi_fail_nomem(err, c->n_value) : DTP_OK;
+}
+
+static dtp_status ask_change(dtp_group *g, const dtpi_change *c, int64_t deadline_ns,
+                             dtpi_buf *answer_out, dtp_error *err)
+{
+    struct question q = { 0 };
+
+    ask(g->session, &q);
+    dtpi_buf b = session_begin(g->session, DTPI_F_CHANGE, g->id, 0, q.seq);
+    dtpi_change_write(&b, c);
+    const dtp_status st = ask_and_wait(g, &q, &b, deadline_ns, err);
+    if (st == DTP_OK) {
+        *answer_out = q.value;
+        q.value = dtpi_buf_init(answer_out->a);
+    }
+    question_free(&q);
+    if (st == DTP_ERR_TIMEOUT)
+        return dtpi_fail(err, st, "changing key '%s': no answer in time", c->key);
+    return say_key(c->key, st, err);
+}
+
+/* `key` NULL: the change concerns none. The answer is the caller's to free, also after a failure. */
+static dtp_status change(dtp_group *g, dtpi_change *c, const char *key, int timeout_ms,
+                         dtpi_buf *answer_out, dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_enter(g->ctx, err);
+
+    if (st < 0)
+        return st;
+    *answer_out = dtpi_buf_init(dtpi_ctx_alloc(g->ctx));
+    st = key ? check_key(key, err) : DTP_OK;
+    if (st >= 0 && (c->n_expected > DTP_GROUP_MAX_MSG || c->n_value > DTP_GROUP_MAX_MSG))
+        st = dtpi_fail(err, DTP_ERR_LIMIT, "a value of %zu bytes: at most %d are possible",
+                       DTPI_MAX(c->n_expected, c->n_value), DTP_GROUP_MAX_MSG);
+    if (st >= 0)
+        st = dtpi_group_check(g, err);
+    if (st >= 0) {
+        snprintf(c->key, sizeof(c->key), "%s", key ? key : "");
+        st = g->session->link
+                 ? ask_change(g, c, dtpi_ctx_deadline(g->ctx, timeout_ms, dtpi_group_timeout_ms(g)),
+                              answer_out, err)
+                 : change_alone(g, c, answer_out, err);
+    }
+    dtpi_ctx_leave(g->ctx);
+    return dtpi_noun(err, "group", st);
+}
+
+static dtp_status take_number(dtp_status st, dtpi_buf *answer, uint64_t *number_out, dtp_error *err)
+{
+    dtpi_rd r = dtpi_rd_init(answer->data, answer->len);
+    const uint64_t number = dtpi_rd_u64(&r);
+
+    if (st >= 0 && !dtpi_rd_done(&r))
+        st = dtpi_noun(err, "group", dtpi_fail(err, DTP_ERR_PROTO, "malformed answer from the agent"));
+    dtpi_buf_free(answer);
+    if (st >= 0)
+        *number_out = number;
+    return st;
+}
+
+dtp_status dtp_group_add(dtp_group *g, const char *key, int64_t delta, int64_t *sum_out,
+                         int timeout_ms, dtp_error *err)
+{
+    dtpi_change c = { .op = DTPI_CHANGE_ADD, .delta = delta };
+    dtpi_buf answer = { 0 };
+    uint64_t sum = 0;
+
+    dtp_status st = change(g, &c, key ? key : "", timeout_ms, &answer, err);
+    st = take_number(st, &answer, &sum, err);
+    if (st >= 0 && sum_out)
+        *sum_out = (int64_t)sum;
+    return st;
+}
+
+dtp_status dtp_group_compare_set(dtp_group *g, const char *key, const void *expected,
+                                 size_t n_expected, const void *desired, size_t n_desired,
+                                 void **value_out, size_t *bytes_out, int timeout_ms,
+                                 dtp_error *err)
+{
+    dtpi_change c = { .op = DTPI_CHANGE_COMPARE, .expected = expected, .n_expected = n_expected,
+                      .value = desired, .n_value = n_desired };
+    dtpi_buf answer = { 0 };
+
+    dtp_status st = change(g, &c, key ? key : "", timeout_ms, &answer, err);
+    if (st >= 0 && value_out)
+        st = dtpi_noun(err, "group", give_value(answer.data, answer.len, value_out, bytes_out, err));
+    dtpi_buf_free(&answer);
+    return st;
+}
+
+dtp_status dtp_group_append(dtp_group *g, const char *key, const void *value, size_t bytes,
+                            int timeout_ms, dtp_error *err)
+{
+    dtpi_change c = { .op = DTPI_CHANGE_APPEND, .value = value, .n_value = bytes };
+    dtpi_buf answer = { 0 };
+
+    const dtp_status st = change(g, &c, key ? key : "", timeout_ms, &answer, err);
+    dtpi_buf_free(&answer);
+    return st;
+}
+
+dtp_status dtp_group_unset(dtp_group *g, const char *key, int timeout_ms, dtp_error *err)
+{
+    dtpi_change c = { .op = DTPI_CHANGE_UNSET };
+    dtpi_buf answer = { 0 };
+
+    const dtp_status st = change(g, &c, key ? key : "", timeout_ms, &answer, err);
+    dtpi_buf_free(&answer);
+    return st;
+}
+
+dtp_status dtp_group_n_keys(dtp_group *g, uint64_t *n_out, int timeout_ms, dtp_error *err)
+{
+    dtpi_change c = { .op = DTPI_CHANGE_COUNT };
+    dtpi_buf answer = { 0 };
+
+    const dtp_status st = change(g, &c, NULL, timeout_ms, &answer, err);
+    return take_number(st, &answer, n_out, err);
 }
 
 /* ---- node memory ---- */

@@ -254,6 +254,7 @@ static bool local_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const d
     case DTPI_F_SET:
     case DTPI_F_GET:
     case DTPI_F_FORGET:
+    case DTPI_F_CHANGE:
         return core_on_kv(c, g, f, in);
     case DTPI_F_LEAVE:
         core_on_leave(c, s, g, f);
@@ -327,6 +328,7 @@ static bool child_call(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const d
     case DTPI_F_SET:
     case DTPI_F_GET:
     case DTPI_F_FORGET:
+    case DTPI_F_CHANGE:
         return core_is_rank(c, f->rank) && core_child_of(c, f->rank) == (int32_t)slot &&
                core_on_kv(c, g, f, in);
     case DTPI_F_LEAVE:

@@ -4,6 +4,7 @@
 #define DTPI_GROUP_CORE_INTERNAL_H
 
 #include "group/core.h"
+#include "group/keys.h"
 
 enum { CORE_LANES = 16, CORE_MAX_OPEN = 1024 };
 
@@ -58,18 +59,19 @@ struct core_gather {
     bool expired, probed, sent;
 };
 
-struct core_pair {
-    struct core_pair *next;
-    char *key;
-    uint8_t *value;
-    size_t bytes;
-};
-
 struct core_reader {
     struct core_reader *next;
     int32_t rank;
     uint32_t seq;
-    char key[256];
+    uint64_t hash;
+    char key[DTPI_KEY_ROOM];
+};
+
+/* The last change that a rank asked for, by rank: asked again, it is answered and not done again. */
+struct core_asked {
+    int32_t rank;               /* plus one; 0: free */
+    uint32_t seq;
+    dtpi_changed done;
 };
 
 struct core_group {
@@ -87,9 +89,11 @@ struct core_group {
     uint32_t done[CORE_LANES];
     uint32_t n_open;
     struct core_gather *gathers;
-    struct core_pair *pairs;
+    dtpi_keys keys;             /* at the top */
     struct core_reader *readers;
-    size_t pair_bytes;
+    uint32_t n_readers;
+    struct core_asked *asked;   /* a hash table */
+    uint32_t n_asked, cap_asked;
 };
 
 struct dtpi_core {

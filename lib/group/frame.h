@@ -40,7 +40,8 @@ typedef enum dtpi_frame_type {
     DTPI_F_NODE = 22,       /* parent to child: which node I am */
     DTPI_F_UCX = 23,        /* between agents: an address, to go on over UCX */
     DTPI_F_SWITCH = 24,     /* between agents: the last message over TCP */
-    DTPI_F_END = 25
+    DTPI_F_CHANGE = 25,     /* key-value, up: add, compare and set, append, unset, count */
+    DTPI_F_END = 26
 } dtpi_frame_type;
 
 typedef struct dtpi_frame {

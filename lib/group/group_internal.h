@@ -11,6 +11,7 @@
 #include "group/frame.h"
 #include "group/group.h"
 #include "group/handshake.h"
+#include "group/keys.h"
 #include "group/shared.h"
 #include "net/link.h"
 
@@ -88,13 +89,6 @@ struct session {
     dtpi_verdict verdict;
 };
 
-struct pair {
-    struct pair *next;
-    char *key;
-    uint8_t *value;
-    size_t bytes;
-};
-
 struct dtp_group {
     dtp_ctx *ctx;
     struct session *session;
@@ -107,7 +101,7 @@ struct dtp_group {
     uint32_t *node, *index;     /* by rank */
     uint32_t *first;            /* by node, n_nodes + 1: where its members start in by_node */
     int32_t *by_node;
-    struct pair *pairs;         /* of a group of one */
+    dtpi_keys keys;             /* of a group of one */
     struct group_data *data;    /* data.c */
     dtpi_group_guest *guest;
 };
