@@ -370,8 +370,8 @@ static dtp_status open_network(dtpi_agent *agent, dtp_error *err)
     if (!agent->o.root)
         return DTP_OK;
     dtp_status st = dtpi_endpoint_parse(agent->o.root, &agent->root, err);
-    if (st >= 0)
-        st = dtpi_endpoint_resolve(&agent->root, err);
+    if (st >= 0 && !agent->o.is_root)
+        st = dtpi_endpoint_resolve(&agent->root, DTPI_MAX(agent->o.timeout_ms, 1), err);
     if (st < 0)
         return st;
     if (!agent->o.is_root) {

@@ -31,9 +31,11 @@ static void start(dtpi_agent *agent)
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
     DTPI_AUTO_FD int fd = -1;
     dtp_error err;
+    dtpi_sa to;
 
     agent->connect_at_ns = INT64_MAX;
-    if (dtpi_tcp_connect(&agent->root, agent->n_connects++, &fd, &err) < 0) {
+    dtpi_endpoint_get(&agent->root, agent->n_connects++, &to);
+    if (dtpi_tcp_connect(&to, 0, &fd, &err) < 0) {
         try_later(agent, err.text);
         return;
     }

@@ -88,14 +88,98 @@ static void test_end_points_are_read_exactly(void **state)
         assert_non_null(strstr(check_err.text, "is not host:port"));
     }
     assert_ok(dtpi_endpoint_parse("node1:7000-7063", &e, ERR));
-    assert_string_equal(e.host, "node1");
-    assert_int_equal(e.first_port, 7000);
-    assert_int_equal(e.last_port, 7063);
+    assert_string_equal(e.hosts[0].name, "node1");
+    assert_int_equal(e.hosts[0].first_port, 7000);
+    assert_int_equal(e.hosts[0].last_port, 7063);
+    assert_int_equal(dtpi_endpoint_next_name(&e), 0);
+    assert_int_equal(dtpi_endpoint_n_attempts(&e), 0);
     assert_ok(dtpi_endpoint_parse("[::1]:65535", &e, ERR));
-    assert_string_equal(e.host, "::1");
-    assert_ok(dtpi_endpoint_resolve(&e, ERR));
-    assert_int_equal(e.addrs[0].ss_family, AF_INET6);
+    assert_string_equal(e.hosts[0].name, "::1");
+    assert_int_equal(dtpi_endpoint_next_name(&e), -1);
+    assert_int_equal(e.addrs[0].sa.any.sa_family, AF_INET6);
     assert_int_equal(dtpi_endpoint_n_attempts(&e), e.n_addrs);
+}
+
+static void test_a_list_of_end_points_gives_first_ports_first(void **state)
+{
+    static const char *const want[] = { "10.0.0.1:7000", "[fd00::1]:80", "10.0.0.1:7001" };
+    char text[DTPI_ADDR_TEXT];
+    dtpi_endpoint e;
+    dtpi_sa sa;
+
+    (void)state;
+    assert_ok(dtpi_endpoint_parse("10.0.0.1:7000-7001,[fd00::1]:80", &e, ERR));
+    assert_int_equal(dtpi_endpoint_n_attempts(&e), 3);
+    for (uint32_t i = 0; i < 6; i++) {
+        dtpi_endpoint_get(&e, i, &sa);
+        dtpi_sa_text(&sa, text, sizeof(text));
+        assert_string_equal(text, want[i % 3]);
+    }
+    assert_status(DTP_ERR_FORMAT, dtpi_endpoint_parse("10.0.0.1:1,", &e, ERR));
+    assert_status(DTP_ERR_FORMAT, dtpi_endpoint_parse(",10.0.0.1:1", &e, ERR));
+    assert_status(DTP_ERR_FORMAT, dtpi_endpoint_parse("[host]:1", &e, ERR));
+    assert_status(DTP_ERR_FORMAT,
+                  dtpi_endpoint_parse("a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1",
+                                      &e, ERR));
+}
+
+static void test_link_local_addresses_keep_their_scope(void **state)
+{
+    char text[DTPI_ADDR_TEXT];
+    dtpi_endpoint e;
+    dtpi_sa sa;
+
+    (void)state;
+    assert_ok(dtpi_endpoint_parse("[fe80::1%lo]:5", &e, ERR));
+    assert_int_equal(e.n_addrs, 1);
+    dtpi_endpoint_get(&e, 0, &sa);
+    dtpi_sa_text(&sa, text, sizeof(text));
+    assert_string_equal(text, "[fe80::1%lo]:5");
+    /* Without one: a try on every link, at the least one that fails with a reason. */
+    assert_ok(dtpi_endpoint_parse("[fe80::1]:5", &e, ERR));
+    assert_true(e.n_addrs >= 1);
+}
+
+static void test_a_listener_says_its_port_before_anybody_hears_of_it(void **state)
+{
+    char text[64];
+    int fd, again, other;
+    uint16_t port, same;
+    dtpi_sa sa;
+
+    (void)state;
+    assert_ok(dtpi_tcp_listen_at(NULL, &fd, &port, ERR));
+    assert_true(port > 0);
+    assert_true(dtpi_sa_parse("127.0.0.1", &sa));
+    dtpi_sa_set_port(&sa, port);
+    assert_ok(dtpi_tcp_connect(&sa, 0, &other, ERR));
+    close(other);
+    snprintf(text, sizeof(text), ":%u", port);
+    assert_status(DTP_ERR_EXISTS, dtpi_tcp_listen_at(text, &again, &same, ERR));
+    snprintf(text, sizeof(text), "fd:%d", fd);
+    assert_ok(dtpi_tcp_listen_at(text, &again, &same, ERR));
+    assert_int_equal(same, port);
+    close(again);
+    close(fd);
+    assert_status(DTP_ERR_FORMAT, dtpi_tcp_listen_at("fd:x", &fd, &port, ERR));
+    assert_status(DTP_ERR_INVAL, dtpi_tcp_listen_at("fd:0", &fd, &port, ERR));
+    assert_status(DTP_ERR_FORMAT, dtpi_tcp_listen_at("here", &fd, &port, ERR));
+    assert_non_null(strstr(check_err.text, "listen 'here'"));
+}
+
+static void test_own_candidates_put_the_one_that_faces_the_root_first(void **state)
+{
+    char text[DTPI_OWN_TEXT];
+    dtpi_sa root;
+
+    (void)state;
+    assert_true(dtpi_sa_parse("127.0.0.1", &root));
+    assert_true(dtpi_own_candidates(77, &root, 1, text, sizeof(text)) >= 1);
+    assert_int_equal(strncmp(text, "127.0.0.1:77", 12), 0);
+    assert_true(dtpi_own_candidates(77, NULL, 0, text, sizeof(text)) >= 1);
+    /* No room: whole addresses or none. */
+    assert_int_equal(dtpi_own_candidates(77, &root, 1, text, 5), 0);
+    assert_string_equal(text, "");
 }
 
 static void test_the_first_free_port_of_a_range_is_taken(void **state)
@@ -103,21 +187,21 @@ static void test_the_first_free_port_of_a_range_is_taken(void **state)
     char text[80], first[80];
     dtpi_endpoint e;
     int fds[2], fd;
+    dtpi_sa sa;
 
     (void)state;
     /* Below the range from which the kernel gives ports to those who connect. */
     const unsigned port = 10000 + (unsigned)getpid() % 20000;
     snprintf(text, sizeof(text), "127.0.0.1:%u-%u", port, port + 20);
     assert_ok(dtpi_endpoint_parse(text, &e, ERR));
-    assert_ok(dtpi_endpoint_resolve(&e, ERR));
     assert_ok(dtpi_tcp_listen(&e, &fds[0], first, sizeof(first), ERR));
     assert_ok(dtpi_tcp_listen(&e, &fds[1], text, sizeof(text), ERR));
     assert_string_not_equal(first, text);
     assert_ok(dtpi_endpoint_parse(first, &e, ERR));
-    assert_ok(dtpi_endpoint_resolve(&e, ERR));
     assert_status(DTP_ERR_EXISTS, dtpi_tcp_listen(&e, &fd, text, sizeof(text), ERR));
     assert_non_null(strstr(check_err.text, "cannot listen on 127.0.0.1 port"));
-    assert_ok(dtpi_tcp_connect(&e, 7, &fd, ERR));
+    dtpi_endpoint_get(&e, 7, &sa);
+    assert_ok(dtpi_tcp_connect(&sa, 0, &fd, ERR));
     close(fd);
     close(fds[0]);
     close(fds[1]);
@@ -130,6 +214,10 @@ int main(void)
         cmocka_unit_test(test_a_listener_whose_queue_is_full_keeps_its_path),
         cmocka_unit_test(test_names_that_do_not_fit_are_refused),
         cmocka_unit_test(test_end_points_are_read_exactly),
+        cmocka_unit_test(test_a_list_of_end_points_gives_first_ports_first),
+        cmocka_unit_test(test_link_local_addresses_keep_their_scope),
+        cmocka_unit_test(test_a_listener_says_its_port_before_anybody_hears_of_it),
+        cmocka_unit_test(test_own_candidates_put_the_one_that_faces_the_root_first),
         cmocka_unit_test(test_the_first_free_port_of_a_range_is_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
