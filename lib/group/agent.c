@@ -180,7 +180,7 @@ bool agent_promote(struct agent_conn *conn)
     dtpi_agent *agent = conn->agent;
     const enum conn_role role = conn->hs.role == DTPI_HS_RANK ? CONN_LOCAL : CONN_CHILD;
     const int64_t now = dtp_ctx_now_ns(agent->ctx);
-    uint8_t in[DTPI_LINK_KEY_BYTES], out[DTPI_LINK_KEY_BYTES];
+    dtpi_seal in, out;
 
     const uint32_t slot = give_slot(agent, conn, role);
     if (slot == UINT32_MAX)
@@ -190,12 +190,14 @@ bool agent_promote(struct agent_conn *conn)
     conn->slot = slot;
     dtpi_link_set_max(conn->link, DTPI_LINK_MAX_FRAME);
     if (role == CONN_LOCAL) {
-        conn->rank = conn->hs.who;
+        conn->rank = conn->hs.peer.who;
         watch_process(conn);
-        dtpi_core_local_open(agent->core, slot, conn->hs.who, conn->pid, now);
+        dtpi_core_local_open(agent->core, slot, conn->hs.peer.who, conn->pid, now);
     } else {
-        dtpi_hs_keys(&conn->hs, in, out);
-        agent_seal(conn, out, in);
+        dtpi_hs_seals(&conn->hs, &in, &out);
+        agent_seal(conn, &out, &in);
+        sodium_memzero(&out, sizeof(out));
+        sodium_memzero(&in, sizeof(in));
         dtpi_core_child_open(agent->core, slot, now);
         agent_carrier_offer(conn);
     }
@@ -275,8 +277,11 @@ struct agent_conn *agent_conn_new(dtpi_agent *agent, int fd_take, enum conn_role
     conn->role = role;
     conn->pidfd = -1;
     conn->since_ns = dtp_ctx_now_ns(agent->ctx);
-    dtpi_hs_init(&conn->hs, hs_role, agent->job, agent->o.attempt, -1,
-                 agent->insecure ? NULL : agent->secret);
+    dtpi_hs_init(&conn->hs, &(dtpi_hs_opts){
+        .role = hs_role, .job = agent->job, .attempt = agent->o.attempt,
+        .generation = agent->generation, .world = agent->o.world_size,
+        .who = agent->o.host_rank_plus_1 - 1, .host = agent->host,
+        .secret = agent->insecure ? NULL : agent->secret, .encrypts = agent->o.encrypt });
     if (dtpi_link_open(agent->ctx, fd_take, DTPI_HS_MAX_FRAME, &conn_ops, conn, &conn->link, NULL) <
         0) {
         dtpi_free(a, conn, sizeof(*conn));
@@ -344,11 +349,10 @@ static dtp_status copy_opts(dtpi_agent *agent, const dtpi_agent_opts *o, dtp_err
 
 static dtp_status open_core(dtpi_agent *agent, dtp_error *err)
 {
-    char host[DTPI_HOST_MAX + 1] = "";
     uint64_t id;
 
-    if (gethostname(host, sizeof(host) - 1) < 0 || !host[0])
-        snprintf(host, sizeof(host), "localhost");
+    if (gethostname(agent->host, sizeof(agent->host) - 1) < 0 || !agent->host[0])
+        snprintf(agent->host, sizeof(agent->host), "localhost");
     randombytes_buf(&id, sizeof(id));
     const dtpi_core_opts co = {
         .a = dtpi_ctx_alloc(agent->ctx),
@@ -356,7 +360,7 @@ static dtp_status open_core(dtpi_agent *agent, dtp_error *err)
         .n_local = agent->o.n_local,
         .attempt = agent->o.attempt,
         .is_root = agent->o.is_root || !agent->o.root,
-        .host = host,
+        .host = agent->host,
         .node_id = id,
         .host_rank = agent->o.host_rank_plus_1 - 1,
         .now_ns = dtp_ctx_now_ns(agent->ctx),
@@ -395,6 +399,7 @@ dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent
         return dtpi_fail_nomem(err, sizeof(*agent));
     }
     agent->ctx = ctx;
+    agent->generation = 1;
     agent->unix_fd = agent->tcp_fd = agent->control_fd = agent->table_fd = -1;
     agent->spare_fd = -1;
     agent->connect_at_ns = INT64_MAX;

@@ -24,6 +24,7 @@ typedef struct dtpi_agent_opts {
     bool is_root;               /* this agent is the root: it listens at `root` */
     const uint8_t *secret;      /* DTP_SECRET_BYTES or NULL (insecure) */
     const char *net;            /* "tcp", "ucx" or NULL: "tcp" */
+    bool encrypt;               /* control between agents; all agree */
     int timeout_ms;             /* of the join */
     /* Whoever started process `pid` sees its end and calls dtpi_agent_rank_ended(): the agent needs no
      * descriptor to watch it. NULL: nobody does. */

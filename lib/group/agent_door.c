@@ -17,19 +17,26 @@ enum { ACCEPTS_PER_TURN = 64, MAX_STRANGERS = 256, HELLO_TIMEOUT_MS = 5000 };
 
 /* ---- proving ---- */
 
+/*
+ * Strangers that are none of ours get no answer. One of ours that cannot fit will be missing: before the
+ * group stands everybody is told why, not only the one who came.
+ */
 static void refuse(struct agent_conn *conn, const dtp_error *err)
 {
-    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(conn->agent->ctx));
+    dtpi_agent *agent = conn->agent;
+    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
+    const bool ends_all = conn->hs.disagrees && !dtpi_core_has_table(agent->core);
 
-    /* Strangers that are none of ours get no answer. */
     if (err->status != DTP_ERR_PROTO) {
-        DTPI_LOG(conn->agent->ctx, DTP_LOG_WARN, "group", "refused a connection: %s", err->text);
-        dtpi_hs_refuse(&b, err);
+        DTPI_LOG(agent->ctx, DTP_LOG_WARN, "group", "refused a connection: %s", err->text);
+        dtpi_hs_refuse(&conn->hs, &b, err);
         DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
         if (m)
             dtpi_link_send(conn->link, m, NULL, 0);
     }
     agent_conn_close(conn);
+    if (ends_all)
+        dtpi_core_fail(agent->core, err->status, err->text, dtp_ctx_now_ns(agent->ctx));
 }
 
 /*
@@ -39,7 +46,7 @@ static void refuse(struct agent_conn *conn, const dtp_error *err)
 static dtp_status check_is_due(const struct agent_conn *conn, dtp_error *err)
 {
     const dtpi_agent *agent = conn->agent;
-    const int32_t who = conn->hs.who;
+    const int32_t who = conn->hs.peer.who;
 
     if (conn->hs.role == DTPI_HS_RANK && dtpi_core_has_left(agent->core, who))
         return dtpi_fail(err, DTP_ERR_BUSY, "rank %d has left the group of job %s (attempt %u), which "

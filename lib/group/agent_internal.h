@@ -40,7 +40,8 @@ struct agent_memory {
 struct dtpi_agent {
     dtp_ctx *ctx;
     dtpi_agent_opts o;
-    char job[64];
+    uint32_t generation;
+    char job[64], host[DTPI_HOST_MAX + 1];
     uint8_t secret[DTP_SECRET_BYTES];
     bool insecure, wants_ucx;
     dtpi_core *core;
@@ -105,7 +106,7 @@ bool agent_memory_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
 
 /* agent_ucx.c: control between agents over UCX, or over the link */
 dtp_status agent_carriers_open(dtpi_agent *agent, dtp_error *err);
-void agent_seal(struct agent_conn *conn, const uint8_t *key_out, const uint8_t *key_in);
+void agent_seal(struct agent_conn *conn, const dtpi_seal *out, const dtpi_seal *in);
 void agent_carrier_offer(struct agent_conn *conn);
 bool agent_carrier_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
 void agent_carry(struct agent_conn *conn, dtpi_msg *msg);

@@ -3,6 +3,7 @@
 #include "group/agent_internal.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -46,7 +47,6 @@ static void start(dtpi_agent *agent)
     }
     fd = -1;
     agent->connecting = conn;
-    conn->hs.who = agent->o.host_rank_plus_1 - 1;
     dtpi_hs_hello(&conn->hs, &b);
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
     if (m)
@@ -79,8 +79,11 @@ void agent_parent_failed(struct agent_conn *conn, dtp_status why)
 static void refused(struct agent_conn *conn, const dtp_error *err)
 {
     dtpi_agent *agent = conn->agent;
-    const bool is_final = dtpi_endpoint_n_attempts(&agent->root) == 1 &&
-                          (err->status == DTP_ERR_AUTH || err->status == DTP_ERR_VERSION);
+    /* Anybody can refuse; at the one address there is, it is believed without proof. */
+    const bool is_final = conn->hs.is_proven
+                              ? err->status != DTP_ERR_BUSY
+                              : dtpi_endpoint_n_attempts(&agent->root) == 1 &&
+                                    (err->status == DTP_ERR_AUTH || err->status == DTP_ERR_VERSION);
 
     agent->connecting = NULL;
     agent_conn_close(conn);
@@ -94,7 +97,7 @@ void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
 {
     dtpi_agent *agent = conn->agent;
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
-    uint8_t out[DTPI_LINK_KEY_BYTES], in[DTPI_LINK_KEY_BYTES];
+    dtpi_seal out, in;
     dtp_error err;
 
     if (dtpi_hs_answer(&conn->hs, data, bytes, &b, &err) < 0) {
@@ -107,8 +110,10 @@ void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
         agent_parent_failed(conn, DTP_ERR_IO);
         return;
     }
-    dtpi_hs_keys(&conn->hs, out, in);
-    agent_seal(conn, out, in);
+    dtpi_hs_seals(&conn->hs, &out, &in);
+    agent_seal(conn, &out, &in);
+    sodium_memzero(&out, sizeof(out));
+    sodium_memzero(&in, sizeof(in));
     dtpi_link_set_max(conn->link, DTPI_LINK_MAX_FRAME);
     dtpi_hs_wipe(&conn->hs);
     conn->role = CONN_PARENT;

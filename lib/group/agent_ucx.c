@@ -3,8 +3,8 @@
  * agent_ucx.c - carries control messages between agents: over the TCP link, or over UCX once both ends
  * have exchanged their addresses through the proven link.
  *
- * A message over UCX is {token, counter, frame, MAC}. The token names the connection at the receiver,
- * the counter orders messages and, in the MAC, forbids replays. The link stays: its end is a death.
+ * A message over UCX is {token, counter, frame, tag}. The token names the connection at the receiver,
+ * the counter orders messages and, in the tag, forbids replays. The link stays: its end is a death.
  */
 #include "group/agent_internal.h"
 
@@ -36,7 +36,7 @@ struct held {
 
 struct agent_carrier {
     uint64_t own_token, peer_token;
-    uint8_t key_out[DTPI_LINK_KEY_BYTES], key_in[DTPI_LINK_KEY_BYTES];
+    dtpi_seal seal_out, seal_in;
     uint64_t n_out, n_in;
     dtpi_net_ep *ep;            /* NULL: still over the link */
     bool switched;              /* the peer's last message over the link has come */
@@ -44,32 +44,21 @@ struct agent_carrier {
     uint32_t n_held;
 };
 
-/* ---- MACs ---- */
+/* ---- seals ---- */
 
-static void derive(const uint8_t *key, uint8_t *out)
+void agent_seal(struct agent_conn *conn, const dtpi_seal *out, const dtpi_seal *in)
 {
-    static const uint8_t label[] = "libdtp over ucx";
-
-    crypto_generichash(out, DTPI_LINK_KEY_BYTES, label, sizeof(label), key, DTPI_LINK_KEY_BYTES);
-}
-
-static void compute_mac(const uint8_t *key, const uint8_t *data, size_t bytes, uint8_t *mac_out)
-{
-    crypto_generichash(mac_out, DTPI_LINK_MAC_BYTES, data, bytes, key, DTPI_LINK_KEY_BYTES);
-}
-
-void agent_seal(struct agent_conn *conn, const uint8_t *key_out, const uint8_t *key_in)
-{
+    static const char label[] = "libdtp over ucx";
     const dtp_allocator *a = dtpi_ctx_alloc(conn->agent->ctx);
 
-    dtpi_link_seal(conn->link, key_out, key_in);
+    dtpi_link_seal(conn->link, out, in);
     if (!conn->agent->ucx)
         return;
     conn->carrier = dtpi_alloc(a, sizeof(*conn->carrier));
     if (!conn->carrier)
         return;     /* goes on over TCP */
-    derive(key_out, conn->carrier->key_out);
-    derive(key_in, conn->carrier->key_in);
+    dtpi_seal_derive(out, label, &conn->carrier->seal_out);
+    dtpi_seal_derive(in, label, &conn->carrier->seal_in);
     randombytes_buf(&conn->carrier->own_token, sizeof(conn->carrier->own_token));
 }
 
@@ -83,21 +72,34 @@ static struct agent_conn *conn_by_token(dtpi_agent *agent, uint64_t token)
     return NULL;
 }
 
-static void hold(struct agent_conn *conn, uint64_t count, const uint8_t *data, size_t bytes)
+static bool is_held(const struct agent_carrier *c, uint64_t count)
 {
-    struct agent_carrier *c = conn->carrier;
-    struct held *h = NULL;
+    for (const struct held *h = c->held; h; h = h->next)
+        if (h->count == count)
+            return true;
+    return false;
+}
 
-    if (c->n_held < MAX_HELD)
-        h = dtpi_alloc_aligned(dtpi_ctx_alloc(conn->agent->ctx), sizeof(*h) + bytes, 16);
+/* Keeps a message if it is what was sealed: what does not fit is a stranger's, or came before. */
+static void hold(struct agent_conn *conn, const uint8_t *head, uint64_t count, const uint8_t *data,
+                 size_t bytes)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(conn->agent->ctx);
+    struct agent_carrier *c = conn->carrier;
+
+    struct held *h = dtpi_alloc_aligned(a, sizeof(*h) + bytes, 16);
     if (!h) {
         /* Without this message nothing goes on: end the connection. */
         dtpi_link_break(conn->link);
         return;
     }
+    memcpy(h->data, data, bytes);
+    if (!dtpi_seal_open(&c->seal_in, count, head, HEAD_BYTES, h->data, bytes, data + bytes)) {
+        dtpi_free(a, h, sizeof(*h) + bytes);
+        return;
+    }
     h->count = count;
     h->bytes = bytes;
-    memcpy(h->data, data, bytes);
     h->next = c->held;
     c->held = h;
     c->n_held++;
@@ -137,18 +139,16 @@ static void on_message(void *user, const uint8_t *data, size_t bytes)
 {
     dtpi_agent *agent = user;
     dtpi_rd r = dtpi_rd_init(data, bytes);
-    uint8_t mac[DTPI_LINK_MAC_BYTES];
     const uint64_t token = dtpi_rd_u64(&r), count = dtpi_rd_u64(&r);
 
     struct agent_conn *conn = r.failed ? NULL : conn_by_token(agent, token);
-    if (!conn || bytes < HEAD_BYTES + DTPI_FRAME_BYTES + sizeof(mac) ||
+    if (!conn || bytes < HEAD_BYTES + DTPI_FRAME_BYTES + DTPI_SEAL_TAG_BYTES ||
         bytes > DTPI_LINK_MAX_FRAME)
         return;     /* a stranger's */
-    compute_mac(conn->carrier->key_in, data, bytes - sizeof(mac), mac);
-    if (sodium_memcmp(mac, data + bytes - sizeof(mac), sizeof(mac)) != 0 ||
-        count < conn->carrier->n_in)
+    const uint64_t n_in = conn->carrier->n_in;
+    if (count < n_in || count - n_in >= MAX_HELD || is_held(conn->carrier, count))
         return;
-    hold(conn, count, data + HEAD_BYTES, bytes - HEAD_BYTES - sizeof(mac));
+    hold(conn, data, count, data + HEAD_BYTES, bytes - HEAD_BYTES - DTPI_SEAL_TAG_BYTES);
     agent->ucx->has_held = true;
 }
 
@@ -158,7 +158,7 @@ void agent_carry(struct agent_conn *conn, dtpi_msg *msg)
 {
     struct agent_carrier *c = conn->carrier;
     dtpi_agent *agent = conn->agent;
-    uint8_t mac[DTPI_LINK_MAC_BYTES];
+    uint8_t tag[DTPI_SEAL_TAG_BYTES];
 
     if (!c || !c->ep) {
         dtpi_link_send(conn->link, msg, NULL, 0);
@@ -166,11 +166,14 @@ void agent_carry(struct agent_conn *conn, dtpi_msg *msg)
     }
     DTPI_AUTO_BUF dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
     dtpi_wr_u64(&b, c->peer_token);
-    dtpi_wr_u64(&b, c->n_out++);
+    dtpi_wr_u64(&b, c->n_out);
     dtpi_buf_append(&b, msg->buf.data, msg->buf.len);
-    if (!b.failed)
-        compute_mac(c->key_out, b.data, b.len, mac);
-    dtpi_buf_append(&b, mac, sizeof(mac));
+    if (!b.failed) {
+        uint8_t *const data = b.data + HEAD_BYTES;
+        dtpi_seal_close(&c->seal_out, c->n_out, b.data, HEAD_BYTES, data, msg->buf.len, data, tag);
+    }
+    c->n_out++;
+    dtpi_buf_append(&b, tag, sizeof(tag));
     if (b.failed || agent->ucx->ops->post(c->ep, b.data, b.len, NULL) < 0)
         dtpi_link_break(conn->link);
 }

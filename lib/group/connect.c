@@ -140,7 +140,10 @@ static dtp_status say_hello(struct session *s, const dtp_group_opts *o, dtp_erro
 {
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(s->ctx));
 
-    dtpi_hs_init(&s->hs, DTPI_HS_RANK, s->job, s->attempt, s->rank, o->insecure ? NULL : o->secret);
+    dtpi_hs_init(&s->hs, &(dtpi_hs_opts){
+        .role = DTPI_HS_RANK, .job = s->job, .attempt = s->attempt,
+        .generation = s->rank < 0 ? 0 : s->generation, .world = (uint32_t)s->world, .who = s->rank,
+        .secret = o->insecure ? NULL : o->secret, .encrypts = o->encrypt });
     dtpi_hs_hello(&s->hs, &b);
     if (!session_send(s, &b))
         return dtpi_fail(err, DTP_ERR_IO, "cannot send to the agent");

@@ -276,7 +276,7 @@ static dtp_status root_from_env(const struct launcher *l, struct found *f, dtp_e
 
 static dtp_status rest_from_env(const struct launcher *l, struct found *f, dtp_error *err)
 {
-    int64_t attempt = 0, timeout_ms = 0;
+    int64_t attempt = 0, timeout_ms = 0, encrypt = 0;
 
     job_from_env(l, f);
     f->o.agent = text_from_env("DTP_AGENT");
@@ -287,6 +287,8 @@ static dtp_status rest_from_env(const struct launcher *l, struct found *f, dtp_e
     if (st >= 0)
         st = number_from_env("DTP_TIMEOUT_MS", 1, INT32_MAX, &timeout_ms, err);
     if (st >= 0)
+        st = number_from_env("DTP_ENCRYPT", 0, 1, &encrypt, err);
+    if (st >= 0)
         st = local_from_env(l, f, err);
     if (st >= 0)
         st = root_from_env(l, f, err);
@@ -294,6 +296,7 @@ static dtp_status rest_from_env(const struct launcher *l, struct found *f, dtp_e
         st = secret_from_env(f, err);
     f->o.attempt = (uint32_t)attempt;
     f->o.timeout_ms = (int32_t)timeout_ms;
+    f->o.encrypt = (uint32_t)encrypt;
     return st;
 }
 
@@ -359,6 +362,8 @@ dtp_status dtpi_group_env_write(const dtp_group_opts *user,
     put_text(&w, "DTP_ROOT", o.root);
     put_text(&w, "DTP_AGENT", o.agent);
     put_text(&w, "DTP_NET", o.net);
+    if (o.encrypt)
+        put_text(&w, "DTP_ENCRYPT", "1");
     if (o.secret) {
         dtpi_format_hex(o.secret, DTP_SECRET_BYTES, hex);
         put_text(&w, "DTP_SECRET", hex);

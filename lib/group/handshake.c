@@ -10,20 +10,23 @@
 
 /* "dtp" and a bell that no text protocol rings first. */
 enum { HS_MAGIC = 0x07707464, HS_HELLO = 1, HS_CHALLENGE = 2, HS_PROOF = 3, HS_REFUSE = 4 };
-enum { FLAG_INSECURE = 1 };
+enum { FLAG_INSECURE = 1, FLAG_ENCRYPTS = 2, FLAGS = 3 };
 
 static const uint8_t no_secret[DTP_SECRET_BYTES] = "libdtp: no secret, by agreement";
 
-void dtpi_hs_init(dtpi_hs *hs, dtpi_hs_role role, const char *job, uint32_t attempt, int32_t who,
-                  const uint8_t *secret)
+void dtpi_hs_init(dtpi_hs *hs, const dtpi_hs_opts *o)
 {
     memset(hs, 0, sizeof(*hs));
-    memcpy(hs->key, secret ? secret : no_secret, sizeof(hs->key));
-    hs->insecure = !secret;
-    hs->role = (uint8_t)role;
-    hs->attempt = attempt;
-    hs->who = who;
-    snprintf(hs->job, sizeof(hs->job), "%s", job);
+    memcpy(hs->key, o->secret ? o->secret : no_secret, sizeof(hs->key));
+    hs->role = (uint8_t)o->role;
+    hs->self = (dtpi_hs_self){
+        .flags = (uint8_t)((o->secret ? 0 : FLAG_INSECURE) | (o->encrypts ? FLAG_ENCRYPTS : 0)),
+        .attempt = o->attempt, .generation = o->generation, .world = o->world, .who = o->who,
+    };
+    hs->peer.who = -1;
+    snprintf(hs->self.version, sizeof(hs->self.version), "%s", DTPI_VERSION);
+    snprintf(hs->self.job, sizeof(hs->self.job), "%s", o->job);
+    snprintf(hs->self.host, sizeof(hs->self.host), "%s", o->host ? o->host : "");
 }
 
 void dtpi_hs_wipe(dtpi_hs *hs)
@@ -39,7 +42,7 @@ static void begin(dtpi_buf *b, uint8_t type)
 }
 
 /* BLAKE2b keyed with the secret over a label and the messages so far. */
-static void derive(const dtpi_hs *hs, const char *label, uint8_t *out)
+static void prove(const dtpi_hs *hs, const char *label, uint8_t *out)
 {
     crypto_generichash_state s;
 
@@ -50,14 +53,48 @@ static void derive(const dtpi_hs *hs, const char *label, uint8_t *out)
     crypto_generichash_final(&s, out, DTPI_HS_PROOF_BYTES);
 }
 
-void dtpi_hs_keys(const dtpi_hs *hs, uint8_t *client_to_server, uint8_t *server_to_client)
+void dtpi_hs_seals(const dtpi_hs *hs, dtpi_seal *client_to_server, dtpi_seal *server_to_client)
 {
-    derive(hs, "libdtp session client to server", client_to_server);
-    derive(hs, "libdtp session server to client", server_to_client);
+    prove(hs, "libdtp session client to server", client_to_server->key);
+    prove(hs, "libdtp session server to client", server_to_client->key);
+    client_to_server->encrypts = server_to_client->encrypts = hs->self.flags & FLAG_ENCRYPTS;
+}
+
+/* The same over a label, the HELLO that came before, if any, and `data`. */
+static void compute_tag(const dtpi_hs *hs, const char *label, const uint8_t *data, size_t bytes,
+                        uint8_t *tag_out)
+{
+    crypto_generichash_state s;
+
+    crypto_generichash_init(&s, hs->key, sizeof(hs->key), DTPI_HS_TAG_BYTES);
+    crypto_generichash_update(&s, (const uint8_t *)label, strlen(label) + 1);
+    crypto_generichash_update(&s, hs->hello, hs->n_hello);
+    crypto_generichash_update(&s, data, bytes);
+    crypto_generichash_final(&s, tag_out, DTPI_HS_TAG_BYTES);
+}
+
+static void add_tag(const dtpi_hs *hs, const char *label, dtpi_buf *b, size_t at)
+{
+    uint8_t tag[DTPI_HS_TAG_BYTES];
+
+    if (b->failed)
+        return;
+    compute_tag(hs, label, b->data + at, b->len - at, tag);
+    dtpi_buf_append(b, tag, sizeof(tag));
+}
+
+/* The last bytes are the tag over those before them. */
+static bool tag_fits(const dtpi_hs *hs, const char *label, const uint8_t *data, size_t bytes)
+{
+    uint8_t tag[DTPI_HS_TAG_BYTES];
+
+    compute_tag(hs, label, data, bytes - sizeof(tag), tag);
+    return sodium_memcmp(tag, data + bytes - sizeof(tag), sizeof(tag)) == 0;
 }
 
 /* ---- client ---- */
 
+/* What comes before `attempt` keeps its place in every version: a refusal can name who came. */
 void dtpi_hs_hello(dtpi_hs *hs, dtpi_buf *b)
 {
     uint8_t nonce[DTPI_HS_NONCE_BYTES];
@@ -66,25 +103,33 @@ void dtpi_hs_hello(dtpi_hs *hs, dtpi_buf *b)
     randombytes_buf(nonce, sizeof(nonce));
     begin(b, HS_HELLO);
     dtpi_wr_u8(b, hs->role);
-    dtpi_wr_u8(b, hs->insecure ? FLAG_INSECURE : 0);
-    dtpi_wr_u32(b, hs->attempt);
-    dtpi_wr_u32(b, (uint32_t)hs->who);
-    dtpi_wr_text(b, hs->job);
+    dtpi_wr_u8(b, hs->self.flags);
+    dtpi_wr_u32(b, (uint32_t)hs->self.who);
+    dtpi_wr_text(b, hs->self.version);
+    dtpi_wr_text(b, hs->self.host);
+    dtpi_wr_u32(b, hs->self.attempt);
+    dtpi_wr_u32(b, hs->self.generation);
+    dtpi_wr_u32(b, hs->self.world);
+    dtpi_wr_text(b, hs->self.job);
     dtpi_buf_append(b, nonce, sizeof(nonce));
+    add_tag(hs, "libdtp hello", b, at);
     if (b->failed)
         return;
     hs->n_hello = b->len - at;
     memcpy(hs->hello, b->data + at, hs->n_hello);
 }
 
-static dtp_status read_refusal(dtpi_rd *r, dtp_error *err)
+static dtp_status read_refusal(dtpi_hs *hs, dtpi_rd *r, const uint8_t *data, size_t bytes,
+                               dtp_error *err)
 {
     char text[DTP_ERROR_TEXT];
     const dtp_status st = (dtp_status)dtpi_rd_u32(r);
 
-    if (!dtpi_rd_text(r, text, sizeof(text)) || !dtpi_rd_done(r) || st >= 0 ||
-        st < DTP_ERR_INTERRUPTED)
+    dtpi_rd_text(r, text, sizeof(text));
+    dtpi_rd_bytes(r, DTPI_HS_TAG_BYTES);
+    if (!dtpi_rd_done(r) || st >= 0 || st < DTP_ERR_INTERRUPTED || !dtpi_utf8_ok(text, strlen(text)))
         return dtpi_fail(err, DTP_ERR_PROTO, "malformed refusal from the agent");
+    hs->is_proven = tag_fits(hs, "libdtp refusal", data, bytes);
     return dtpi_fail(err, st, "%s", text);
 }
 
@@ -101,7 +146,7 @@ dtp_status dtpi_hs_answer(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_b
     if (r.failed)
         return dtpi_fail(err, DTP_ERR_PROTO, "malformed challenge from the agent");
     if (type == HS_REFUSE)
-        return read_refusal(&r, err);
+        return read_refusal(hs, &r, data, bytes, err);
     if (version != DTPI_WIRE_VERSION)
         return dtpi_fail(err, DTP_ERR_VERSION, "the agent speaks wire version %u, this rank %d",
                          version, DTPI_WIRE_VERSION);
@@ -111,11 +156,11 @@ dtp_status dtpi_hs_answer(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_b
         return dtpi_fail(err, DTP_ERR_PROTO, "malformed challenge from the agent");
     memcpy(hs->challenge, nonce, DTPI_HS_NONCE_BYTES);
     hs->n_challenge = DTPI_HS_NONCE_BYTES;
-    derive(hs, "libdtp server proof", want);
+    prove(hs, "libdtp server proof", want);
     if (sodium_memcmp(want, proof, sizeof(want)) != 0)
         return dtpi_fail(err, DTP_ERR_AUTH, "the agent has another secret for job %s (DTP_SECRET)",
-                         hs->job);
-    derive(hs, "libdtp client proof", want);
+                         hs->self.job);
+    prove(hs, "libdtp client proof", want);
     begin(b, HS_PROOF);
     dtpi_buf_append(b, want, sizeof(want));
     return DTP_OK;
@@ -123,56 +168,154 @@ dtp_status dtpi_hs_answer(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_b
 
 /* ---- server ---- */
 
-static dtp_status check_hello(const dtpi_hs *hs, uint8_t role, uint8_t flags, uint32_t attempt,
-                              const char *job, dtp_error *err)
+bool dtpi_hs_may_be_hello(const uint8_t *data, size_t bytes)
 {
-    const char *who = role == DTPI_HS_RANK ? "rank" : "the agent of rank";
+    dtpi_rd r = dtpi_rd_init(data, bytes);
+    const uint32_t length = dtpi_rd_u32(&r);
 
-    if (role != hs->role || (flags & ~FLAG_INSECURE))
-        return dtpi_fail(err, DTP_ERR_PROTO, "malformed hello");
-    if (strcmp(job, hs->job) != 0)
-        return dtpi_fail(err, DTP_ERR_AUTH, "%s %d belongs to job %s, this is job %s", who, hs->who,
-                         job, hs->job);
-    if (attempt != hs->attempt)
-        return dtpi_fail(err, DTP_ERR_INVAL, "%s %d belongs to attempt %u of job %s, this is attempt %u",
-                         who, hs->who, attempt, hs->job, hs->attempt);
-    if ((flags & FLAG_INSECURE) && !hs->insecure)
+    if (!r.failed && (length == 0 || length > DTPI_HS_MAX_FRAME))
+        return false;
+    const uint32_t magic = dtpi_rd_u32(&r);
+    return r.failed || magic == HS_MAGIC;
+}
+
+/* "rank 3", "the agent of rank 3 (node host2)". */
+static const char *name_peer(const dtpi_hs *hs, char *out, size_t room)
+{
+    const dtpi_hs_self *p = &hs->peer;
+    const char *const node = p->host[0] ? p->host : "?";
+
+    if (hs->role == DTPI_HS_RANK)
+        snprintf(out, room, "rank %d", p->who);
+    else if (p->who >= 0)
+        snprintf(out, room, "the agent of rank %d (node %s)", p->who, node);
+    else
+        snprintf(out, room, "the agent of node %s", node);
+    return out;
+}
+
+/* The part that every version understands. */
+static bool read_prefix(dtpi_hs *hs, dtpi_rd *r, uint8_t *type_out, uint8_t *role_out)
+{
+    dtpi_hs_self *p = &hs->peer;
+
+    *type_out = dtpi_rd_u8(r);
+    if (*type_out != HS_HELLO)
+        return false;
+    *role_out = dtpi_rd_u8(r);
+    p->flags = dtpi_rd_u8(r);
+    p->who = (int32_t)dtpi_rd_u32(r);
+    dtpi_rd_text(r, p->version, sizeof(p->version));
+    dtpi_rd_text(r, p->host, sizeof(p->host));
+    return !r->failed && *role_out == hs->role && dtpi_utf8_ok(p->version, strlen(p->version)) &&
+           dtpi_utf8_ok(p->host, strlen(p->host));
+}
+
+static dtp_status other_wire(dtpi_hs *hs, dtpi_rd *r, uint16_t version, dtp_error *err)
+{
+    char who[128] = "a peer";
+    uint8_t type, role;
+
+    if (read_prefix(hs, r, &type, &role))
+        name_peer(hs, who, sizeof(who));
+    return dtpi_fail(err, DTP_ERR_VERSION,
+                     "%s speaks wire version %u (libdtp %s), this agent %d (libdtp %s)", who, version,
+                     hs->peer.version[0] ? hs->peer.version : "?", DTPI_WIRE_VERSION, DTPI_VERSION);
+}
+
+/* Of one who need not have the secret: nothing is said that it does not know. */
+static dtp_status check_secret(const dtpi_hs *hs, const char *who, dtp_error *err)
+{
+    const uint8_t theirs = hs->peer.flags & FLAG_INSECURE, ours = hs->self.flags & FLAG_INSECURE;
+
+    if (theirs && !ours)
         return dtpi_fail(err, DTP_ERR_AUTH,
-                         "%s %d came without a secret, the group has one (DTP_INSECURE must be "
-                         "the same on all ranks)", who, hs->who);
-    if (!(flags & FLAG_INSECURE) && hs->insecure)
+                         "%s came without a secret, the group has one (DTP_INSECURE must be the same on "
+                         "all ranks)", who);
+    if (ours && !theirs)
         return dtpi_fail(err, DTP_ERR_AUTH,
-                         "%s %d came with a secret, the group has none (DTP_INSECURE must be the "
-                         "same on all ranks)", who, hs->who);
+                         "%s came with a secret, the group has none (DTP_INSECURE must be the same on "
+                         "all ranks)", who);
+    if (!hs->is_ours)
+        return dtpi_fail(err, DTP_ERR_AUTH, "%s has another secret for job %s (DTP_SECRET)", who,
+                         hs->peer.job);
     return DTP_OK;
 }
 
-static dtp_status serve_hello(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_buf *b,
-                              dtp_error *err)
+static dtp_status check_membership(const dtpi_hs *hs, const char *who, dtp_error *err)
 {
-    dtpi_rd r = dtpi_rd_init(data, bytes);
-    uint8_t proof[DTPI_HS_PROOF_BYTES];
-    char job[64];
+    const dtpi_hs_self *p = &hs->peer, *s = &hs->self;
 
-    dtpi_rd_u32(&r);
-    dtpi_rd_u16(&r);
-    const uint8_t type = dtpi_rd_u8(&r);
-    const uint8_t role = dtpi_rd_u8(&r);
-    const uint8_t flags = dtpi_rd_u8(&r);
-    const uint32_t attempt = dtpi_rd_u32(&r);
-    hs->who = (int32_t)dtpi_rd_u32(&r);
-    dtpi_rd_text(&r, job, sizeof(job));
-    dtpi_rd_bytes(&r, DTPI_HS_NONCE_BYTES);
-    if (type != HS_HELLO || !dtpi_rd_done(&r) || bytes > sizeof(hs->hello))
-        return dtpi_fail(err, DTP_ERR_PROTO, "malformed hello");
-    const dtp_status st = check_hello(hs, role, flags, attempt, job, err);
+    if (strcmp(p->job, s->job) != 0)
+        return dtpi_fail(err, DTP_ERR_AUTH, "%s belongs to job %s, this is job %s", who, p->job, s->job);
+    if (p->attempt != s->attempt)
+        return dtpi_fail(err, DTP_ERR_INVAL, "%s belongs to attempt %u of job %s, this is attempt %u",
+                         who, p->attempt, s->job, s->attempt);
+    if (p->generation && p->generation != s->generation)
+        return dtpi_fail(err, DTP_ERR_INVAL, "%s belongs to generation %u, this is generation %u", who,
+                         p->generation, s->generation);
+    return DTP_OK;
+}
+
+/* One of ours that cannot fit: world sizes of ranks are compared where they join. */
+static dtp_status check_agreement(const dtpi_hs *hs, const char *who, dtp_error *err)
+{
+    const dtpi_hs_self *p = &hs->peer, *s = &hs->self;
+    const bool theirs = p->flags & FLAG_ENCRYPTS, ours = s->flags & FLAG_ENCRYPTS;
+
+    if (strcmp(p->version, s->version) != 0)
+        return dtpi_fail(err, DTP_ERR_VERSION, "%s has libdtp %s, the agent of node %s has %s", who,
+                         p->version, s->host, s->version);
+    if (hs->role == DTPI_HS_AGENT && p->world && s->world && p->world != s->world)
+        return dtpi_fail(err, DTP_ERR_INVAL, "%s says world size %u, that of node %s says %u", who,
+                         p->world, s->host, s->world);
+    if (theirs != ours)
+        return dtpi_fail(err, DTP_ERR_INVAL,
+                         "%s says encrypt %d, the agent of node %s says %d (DTP_ENCRYPT must be the same "
+                         "on all ranks)", who, theirs, s->host, ours);
+    return DTP_OK;
+}
+
+static dtp_status check_hello(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtp_error *err)
+{
+    char who[128];
+
+    name_peer(hs, who, sizeof(who));
+    hs->is_ours = tag_fits(hs, "libdtp hello", data, bytes);
+    dtp_status st = check_secret(hs, who, err);
+    if (st >= 0)
+        st = check_membership(hs, who, err);
     if (st < 0)
         return st;
+    st = check_agreement(hs, who, err);
+    hs->disagrees = st < 0;
+    return st;
+}
+
+static dtp_status serve_hello(dtpi_hs *hs, dtpi_rd *r, const uint8_t *data, size_t bytes, dtpi_buf *b,
+                              dtp_error *err)
+{
+    dtpi_hs_self *p = &hs->peer;
+    uint8_t proof[DTPI_HS_PROOF_BYTES], type, role;
+
+    if (!read_prefix(hs, r, &type, &role))
+        return dtpi_fail(err, DTP_ERR_PROTO, "malformed hello");
+    p->attempt = dtpi_rd_u32(r);
+    p->generation = dtpi_rd_u32(r);
+    p->world = dtpi_rd_u32(r);
+    dtpi_rd_text(r, p->job, sizeof(p->job));
+    dtpi_rd_bytes(r, DTPI_HS_NONCE_BYTES + DTPI_HS_TAG_BYTES);
+    if (!dtpi_rd_done(r) || (p->flags & ~FLAGS) || bytes > sizeof(hs->hello) ||
+        !dtpi_utf8_ok(p->job, strlen(p->job)))
+        return dtpi_fail(err, DTP_ERR_PROTO, "malformed hello");
+    const dtp_status st = check_hello(hs, data, bytes, err);
     memcpy(hs->hello, data, bytes);
     hs->n_hello = bytes;
+    if (st < 0)
+        return st;
     randombytes_buf(hs->challenge, DTPI_HS_NONCE_BYTES);
     hs->n_challenge = DTPI_HS_NONCE_BYTES;
-    derive(hs, "libdtp server proof", proof);
+    prove(hs, "libdtp server proof", proof);
     begin(b, HS_CHALLENGE);
     dtpi_buf_append(b, hs->challenge, DTPI_HS_NONCE_BYTES);
     dtpi_buf_append(b, proof, sizeof(proof));
@@ -180,21 +323,19 @@ static dtp_status serve_hello(dtpi_hs *hs, const uint8_t *data, size_t bytes, dt
     return DTP_PENDING;
 }
 
-static dtp_status serve_proof(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtp_error *err)
+static dtp_status serve_proof(dtpi_hs *hs, dtpi_rd *r, dtp_error *err)
 {
-    dtpi_rd r = dtpi_rd_init(data, bytes);
     uint8_t want[DTPI_HS_PROOF_BYTES];
+    const uint8_t type = dtpi_rd_u8(r);
+    const uint8_t *proof = dtpi_rd_bytes(r, DTPI_HS_PROOF_BYTES);
+    char who[128];
 
-    dtpi_rd_u32(&r);
-    dtpi_rd_u16(&r);
-    const uint8_t type = dtpi_rd_u8(&r);
-    const uint8_t *proof = dtpi_rd_bytes(&r, DTPI_HS_PROOF_BYTES);
-    if (type != HS_PROOF || !dtpi_rd_done(&r))
+    if (type != HS_PROOF || !dtpi_rd_done(r))
         return dtpi_fail(err, DTP_ERR_PROTO, "malformed proof");
-    derive(hs, "libdtp client proof", want);
+    prove(hs, "libdtp client proof", want);
     if (sodium_memcmp(want, proof, sizeof(want)) != 0)
-        return dtpi_fail(err, DTP_ERR_AUTH, "rank %d has another secret for job %s (DTP_SECRET)",
-                         hs->who, hs->job);
+        return dtpi_fail(err, DTP_ERR_AUTH, "%s has another secret for job %s (DTP_SECRET)",
+                         name_peer(hs, who, sizeof(who)), hs->self.job);
     hs->state = 2;
     return DTP_OK;
 }
@@ -210,21 +351,27 @@ dtp_status dtpi_hs_serve(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_bu
     if (r.failed)
         return dtpi_fail(err, DTP_ERR_PROTO, "a stranger");
     if (version != DTPI_WIRE_VERSION)
-        return dtpi_fail(err, DTP_ERR_VERSION, "a peer speaks wire version %u, this agent %d (%s)",
-                         version, DTPI_WIRE_VERSION, DTPI_VERSION);
+        return other_wire(hs, &r, version, err);
     switch (hs->state) {
     case 0:
-        return serve_hello(hs, data, bytes, b, err);
+        return serve_hello(hs, &r, data, bytes, b, err);
     case 1:
-        return serve_proof(hs, data, bytes, err);
+        return serve_proof(hs, &r, err);
     default:
         return dtpi_fail(err, DTP_ERR_PROTO, "a second handshake");
     }
 }
 
-void dtpi_hs_refuse(dtpi_buf *b, const dtp_error *err)
+void dtpi_hs_refuse(const dtpi_hs *hs, dtpi_buf *b, const dtp_error *err)
 {
+    static const uint8_t none[DTPI_HS_TAG_BYTES];
+    const size_t at = b->len;
+
     begin(b, HS_REFUSE);
     dtpi_wr_u32(b, (uint32_t)err->status);
     dtpi_wr_text(b, err->text);
+    if (hs->is_ours)
+        add_tag(hs, "libdtp refusal", b, at);
+    else
+        dtpi_buf_append(b, none, sizeof(none));
 }

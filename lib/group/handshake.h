@@ -4,8 +4,10 @@
  *
  * HELLO (client) -> CHALLENGE with the server's proof -> PROOF (client). A proof is BLAKE2b keyed with
  * the secret over the role of the prover and both messages before it, so it is bound to job, attempt,
- * role and both nonces and cannot be reflected or replayed. Without a secret (insecure) the same words
- * are spoken with a fixed key, and both sides must say so.
+ * generation, rank, node, world size, versions, flags, roles and both nonces and cannot be reflected or
+ * replayed. A HELLO carries a tag of the same key, so that a stranger is known by its first message
+ * and learns nothing from the refusal. Without a secret (insecure) the same words are spoken with a
+ * fixed key, and both sides must say so.
  */
 #ifndef DTPI_GROUP_HANDSHAKE_H
 #define DTPI_GROUP_HANDSHAKE_H
@@ -13,32 +15,60 @@
 #include <dtp/group.h>
 
 #include "base/wire.h"
+#include "net/seal.h"
 
-enum { DTPI_HS_MAX_FRAME = 512, DTPI_HS_NONCE_BYTES = 32, DTPI_HS_PROOF_BYTES = 32 };
+enum {
+    DTPI_HS_MAX_FRAME = 512,
+    DTPI_HS_NONCE_BYTES = 32,
+    DTPI_HS_PROOF_BYTES = 32,
+    DTPI_HS_TAG_BYTES = 16
+};
 
 typedef enum dtpi_hs_role {
     DTPI_HS_RANK = 1,           /* a rank meets its agent */
     DTPI_HS_AGENT = 2           /* an agent meets its parent */
 } dtpi_hs_role;
 
+typedef struct dtpi_hs_opts {
+    dtpi_hs_role role;          /* of the client */
+    const char *job;
+    uint32_t attempt;
+    uint32_t generation;        /* 0: a newcomer, which knows none */
+    uint32_t world;             /* 0: unknown */
+    int32_t who;                /* rank, or that of the agent's process; -1: none */
+    const char *host;           /* name of the own node */
+    const uint8_t *secret;      /* NULL: insecure */
+    bool encrypts;
+} dtpi_hs_opts;
+
+/* What is said about oneself. */
+typedef struct dtpi_hs_self {
+    uint8_t flags;
+    uint32_t attempt, generation, world;
+    int32_t who;
+    char version[16];           /* of the library */
+    char job[64], host[65];
+} dtpi_hs_self;
+
 typedef struct dtpi_hs {
     uint8_t key[DTP_SECRET_BYTES];
-    bool insecure;
     uint8_t role;
-    uint32_t attempt;
-    char job[64];
-    int32_t who;                /* rank, for texts; of the client */
-    uint8_t state;              /* messages seen */
+    uint8_t state;              /* messages that were taken */
+    dtpi_hs_self self, peer;    /* the server knows its peer after HELLO */
+    bool is_ours;               /* server: the HELLO was made, now or once, with the secret */
+    bool disagrees;             /* server: ours, of this job and generation, and yet it cannot fit */
+    bool is_proven;             /* client: a refusal came from somebody with the secret */
     uint8_t hello[DTPI_HS_MAX_FRAME];
     size_t n_hello;
-    uint8_t challenge[DTPI_HS_NONCE_BYTES + 16];
+    uint8_t challenge[DTPI_HS_NONCE_BYTES];
     size_t n_challenge;
 } dtpi_hs;
 
-/* `secret` NULL: insecure. */
-void dtpi_hs_init(dtpi_hs *hs, dtpi_hs_role role, const char *job, uint32_t attempt, int32_t who,
-                  const uint8_t *secret);
+void dtpi_hs_init(dtpi_hs *hs, const dtpi_hs_opts *opts);
 void dtpi_hs_wipe(dtpi_hs *hs);
+
+/* Cheap: whether the first bytes of a stream can be a HELLO, length field included; unknown: true. */
+bool dtpi_hs_may_be_hello(const uint8_t *data, size_t bytes);
 
 /* Client: writes HELLO. */
 void dtpi_hs_hello(dtpi_hs *hs, dtpi_buf *b);
@@ -48,10 +78,10 @@ dtp_status dtpi_hs_answer(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_b
 /* Server: reads HELLO (PENDING, CHALLENGE written) or PROOF (OK). Failures: refuse and close. */
 dtp_status dtpi_hs_serve(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_buf *b,
                          dtp_error *err);
-/* The refusal that tells `err` to the client. */
-void dtpi_hs_refuse(dtpi_buf *b, const dtp_error *err);
+/* The refusal that tells `err` to the client, proven where the HELLO was. */
+void dtpi_hs_refuse(const dtpi_hs *hs, dtpi_buf *b, const dtp_error *err);
 
-/* Keys of the session, by direction. */
-void dtpi_hs_keys(const dtpi_hs *hs, uint8_t *client_to_server, uint8_t *server_to_client);
+/* What protects the session, by direction: encrypts where both said so. */
+void dtpi_hs_seals(const dtpi_hs *hs, dtpi_seal *client_to_server, dtpi_seal *server_to_client);
 
 #endif /* DTPI_GROUP_HANDSHAKE_H */

@@ -77,6 +77,7 @@ static dtp_status open_agent(struct host *h, const dtp_group_opts *o, const char
         .is_root = o->rank == 0,
         .secret = o->insecure ? NULL : o->secret,
         .net = o->net,
+        .encrypt = o->encrypt,
         .timeout_ms = o->timeout_ms,
         .host_rank_plus_1 = o->rank + 1,
     };

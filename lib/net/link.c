@@ -26,8 +26,9 @@ struct out {
     struct out *next;
     dtpi_msg *msg;
     uint8_t head[4];
-    uint8_t mac[DTPI_LINK_MAC_BYTES];
+    uint8_t mac[DTPI_SEAL_TAG_BYTES];
     size_t n_mac;
+    uint8_t *secret;            /* the encrypted bytes; NULL: those of the message */
     int fds[DTPI_LINK_MAX_FDS];
     uint32_t n_fds;
 };
@@ -50,7 +51,7 @@ struct dtpi_link {
     size_t n_queued;
     bool broken;
     bool sealed;
-    uint8_t key_out[DTPI_LINK_KEY_BYTES], key_in[DTPI_LINK_KEY_BYTES];
+    dtpi_seal seal_out, seal_in;
     uint64_t count_out, count_in;
     dtpi_task flush_task;
     bool flush_posted;
@@ -93,6 +94,7 @@ static void out_free(dtpi_link *l, struct out *o)
 {
     for (uint32_t i = 0; i < o->n_fds; i++)
         dtpi_close_fd(&o->fds[i]);
+    dtpi_free(dtpi_ctx_alloc(l->ctx), o->secret, o->msg->buf.len);
     dtpi_msg_unref(o->msg);
     dtpi_free(dtpi_ctx_alloc(l->ctx), o, sizeof(*o));
 }
@@ -116,21 +118,6 @@ static void break_link(dtpi_link *l)
     shutdown(l->fd, SHUT_RDWR);
 }
 
-static void compute_mac(const uint8_t *key, uint64_t count, const uint8_t *head, const uint8_t *data,
-                        size_t bytes, uint8_t *mac_out)
-{
-    crypto_generichash_state s;
-    uint8_t raw[8];
-
-    for (size_t i = 0; i < sizeof(raw); i++)
-        raw[i] = (uint8_t)(count >> (8 * i));
-    crypto_generichash_init(&s, key, DTPI_LINK_KEY_BYTES, DTPI_LINK_MAC_BYTES);
-    crypto_generichash_update(&s, raw, sizeof(raw));
-    crypto_generichash_update(&s, head, 4);
-    crypto_generichash_update(&s, data, bytes);
-    crypto_generichash_final(&s, mac_out, DTPI_LINK_MAC_BYTES);
-}
-
 static size_t out_bytes(const struct out *o)
 {
     return sizeof(o->head) + o->msg->buf.len + o->n_mac;
@@ -141,7 +128,7 @@ static int add_pieces(struct iovec *iov, const struct out *o, size_t skip)
 {
     const struct iovec parts[3] = {
         { (void *)(uintptr_t)o->head, sizeof(o->head) },
-        { o->msg->buf.data, o->msg->buf.len },
+        { o->secret ? o->secret : o->msg->buf.data, o->msg->buf.len },
         { (void *)(uintptr_t)o->mac, o->n_mac },
     };
     int n = 0;
@@ -258,19 +245,31 @@ static struct out *out_new(dtpi_link *l, dtpi_msg *msg, const int *fds, uint32_t
     return o;
 }
 
+/* One message for several links is encrypted for each. False without memory. */
+static bool seal_out(dtpi_link *l, struct out *o)
+{
+    const dtpi_buf *b = &o->msg->buf;
+
+    if (l->seal_out.encrypts) {
+        o->secret = dtpi_alloc_aligned(dtpi_ctx_alloc(l->ctx), b->len, 16);
+        if (!o->secret)
+            return false;
+    }
+    o->n_mac = sizeof(o->mac);
+    dtpi_seal_close(&l->seal_out, l->count_out++, o->head, sizeof(o->head), b->data, b->len, o->secret,
+                    o->mac);
+    return true;
+}
+
 static bool enqueue(dtpi_link *l, dtpi_msg *msg, const int *fds, uint32_t n_fds)
 {
     struct out *o = out_new(l, msg, fds, n_fds);
 
-    if (!o || l->n_queued > DTPI_LINK_MAX_QUEUED) {
+    if (!o || l->n_queued > DTPI_LINK_MAX_QUEUED || (l->sealed && !seal_out(l, o))) {
         if (o)
             out_free(l, o);
         break_link(l);
         return false;
-    }
-    if (l->sealed) {
-        o->n_mac = DTPI_LINK_MAC_BYTES;
-        compute_mac(l->key_out, l->count_out++, o->head, msg->buf.data, msg->buf.len, o->mac);
     }
     *l->tail = o;
     l->tail = &o->next;
@@ -342,14 +341,6 @@ static ssize_t read_some(dtpi_link *l)
     return n;
 }
 
-static bool mac_fits(dtpi_link *l, const uint8_t *head, const uint8_t *data, size_t bytes)
-{
-    uint8_t mac[DTPI_LINK_MAC_BYTES];
-
-    compute_mac(l->key_in, l->count_in++, head, data, bytes, mac);
-    return sodium_memcmp(mac, data + bytes, sizeof(mac)) == 0;
-}
-
 /* Hands over the whole messages in the buffer. PROTO where the peer breaks the rules. */
 static dtp_status hand_over(dtpi_link *l)
 {
@@ -359,17 +350,17 @@ static dtp_status hand_over(dtpi_link *l)
     while (!l->closing) {
         dtpi_rd r = dtpi_rd_init(l->in.data + at, l->in.len - at);
         const size_t bytes = dtpi_rd_u32(&r);
-        const size_t n_mac = l->sealed ? DTPI_LINK_MAC_BYTES : 0;
+        const size_t n_mac = l->sealed ? DTPI_SEAL_TAG_BYTES : 0;
         if (r.failed)
             break;
         if (bytes == 0 || bytes > l->max_frame) {
             st = DTP_ERR_PROTO;
             break;
         }
-        const uint8_t *data = dtpi_rd_bytes(&r, bytes + n_mac);
-        if (!data)
+        if (!dtpi_rd_bytes(&r, bytes + n_mac))
             break;
-        if (n_mac && !mac_fits(l, l->in.data + at, data, bytes)) {
+        uint8_t *const head = l->in.data + at, *const data = head + 4;
+        if (n_mac && !dtpi_seal_open(&l->seal_in, l->count_in++, head, 4, data, bytes, data + bytes)) {
             st = DTP_ERR_AUTH;
             break;
         }
@@ -473,8 +464,8 @@ static void link_free(dtpi_link *l)
         dtpi_close_fd(&l->in_fds[i]);
     dtpi_close_fd(&l->fd);
     pthread_mutex_destroy(&l->mutex);
-    sodium_memzero(l->key_out, sizeof(l->key_out));
-    sodium_memzero(l->key_in, sizeof(l->key_in));
+    sodium_memzero(&l->seal_out, sizeof(l->seal_out));
+    sodium_memzero(&l->seal_in, sizeof(l->seal_in));
     dtpi_free(a, l, sizeof(*l));
 }
 
@@ -499,11 +490,11 @@ void dtpi_link_forget(dtpi_link *l)
         link_free(l);
 }
 
-void dtpi_link_seal(dtpi_link *l, const uint8_t *key_out, const uint8_t *key_in)
+void dtpi_link_seal(dtpi_link *l, const dtpi_seal *out, const dtpi_seal *in)
 {
     pthread_mutex_lock(&l->mutex);
-    memcpy(l->key_out, key_out, sizeof(l->key_out));
-    memcpy(l->key_in, key_in, sizeof(l->key_in));
+    l->seal_out = *out;
+    l->seal_in = *in;
     l->sealed = true;
     pthread_mutex_unlock(&l->mutex);
 }

@@ -2,18 +2,17 @@
 /*
  * link.h - whole messages over a connected stream socket, Unix or TCP, that never block.
  *
- * On the wire a message is a u32 length, the bytes and, once the link is sealed, a 16-byte MAC over a
- * counter, the length and the bytes. Descriptors travel beside messages on Unix sockets.
+ * On the wire a message is a u32 length, the bytes and, once the link is sealed, a 16-byte tag (seal.h);
+ * they may then be encrypted. Descriptors travel beside messages on Unix sockets.
  */
 #ifndef DTPI_NET_LINK_H
 #define DTPI_NET_LINK_H
 
 #include "base/buf.h"
 #include "ctx/ctx.h"
+#include "net/seal.h"
 
 enum {
-    DTPI_LINK_KEY_BYTES = 32,
-    DTPI_LINK_MAC_BYTES = 16,
     DTPI_LINK_MAX_FDS = 4,
     DTPI_LINK_MAX_FRAME = 16 << 20,     /* of members */
     DTPI_LINK_MAX_QUEUED = 256 << 20    /* a peer that reads nothing is cut off */
@@ -61,8 +60,8 @@ bool dtpi_link_send(dtpi_link *link, dtpi_msg *msg, const int *fds, uint32_t n_f
 /* Cuts the connection; `closed` follows in the loop. */
 void dtpi_link_break(dtpi_link *link);
 
-/* From now on both directions carry MACs. */
-void dtpi_link_seal(dtpi_link *link, const uint8_t *key_out, const uint8_t *key_in);
+/* From now on both directions are protected. */
+void dtpi_link_seal(dtpi_link *link, const dtpi_seal *out, const dtpi_seal *in);
 void dtpi_link_set_max(dtpi_link *link, size_t max_frame);
 /* Reads all that is there now; `closed` may follow. For a peer whose process has ended. */
 void dtpi_link_drain(dtpi_link *link);

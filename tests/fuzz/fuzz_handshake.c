@@ -14,8 +14,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
     if (bytes == 0 || bytes > DTPI_HS_MAX_FRAME)
         return 0;
-    dtpi_hs_init(&hs, data[0] & 1 ? DTPI_HS_RANK : DTPI_HS_AGENT, "default", 0, 0,
-                 data[0] & 2 ? NULL : secret);
+    dtpi_hs_opts o = { .role = data[0] & 1 ? DTPI_HS_RANK : DTPI_HS_AGENT, .job = "default",
+                       .generation = 1, .world = 4, .host = "h", .secret = data[0] & 2 ? NULL : secret,
+                       .encrypts = data[0] & 4 };
+    dtpi_hs_init(&hs, &o);
     data++;
     bytes--;
     /* As a server: a hello may be well-formed, but nothing proves the secret. */
@@ -25,9 +27,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         FUZZ_CHECK(dtpi_hs_serve(&hs, data, bytes, &b, &err) < 0);
     }
     /* As a client. */
-    dtpi_hs_init(&hs, DTPI_HS_RANK, "default", 0, 0, secret);
+    o.secret = secret;
+    dtpi_hs_init(&hs, &o);
     dtpi_hs_hello(&hs, &b);
-    FUZZ_CHECK(dtpi_hs_answer(&hs, data, bytes, &b, &err) < 0);
+    FUZZ_CHECK(dtpi_hs_answer(&hs, data, bytes, &b, &err) < 0 && !hs.is_proven);
     FUZZ_CHECK(memchr(err.text, 0, sizeof(err.text)));
     dtpi_buf_free(&b);
     return 0;

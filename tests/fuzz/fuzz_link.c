@@ -41,7 +41,7 @@ static const dtpi_link_ops ops = { .frame = frame, .closed = closed };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const uint8_t key[DTPI_LINK_KEY_BYTES];
+    const dtpi_seal seal = { .encrypts = bytes && data[0] & 2 };
     struct seen s = { 0 };
     dtpi_link *link;
     dtp_ctx *ctx;
@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd) == 0);
     FUZZ_CHECK(dtpi_link_open(ctx, fd[0], MAX_FRAME, &ops, &s, &link, NULL) == DTP_OK);
     if (data[0] & 1)
-        dtpi_link_seal(link, key, key);
+        dtpi_link_seal(link, &seal, &seal);
     FUZZ_CHECK(write(fd[1], data + 1, bytes - 1) == (ssize_t)(bytes - 1));
     close(fd[1]);
     while (!s.closed)

@@ -51,11 +51,14 @@ dtp_status agent_open(shim *s, dtp_error *err)
     const dtpi_shim_msg *m = &s->gang.msg;
     uint8_t secret[DTP_SECRET_BYTES];
     const char *timeout = find(&m->env, "DTP_TIMEOUT_MS");
-    int64_t timeout_ms = 0;
+    int64_t timeout_ms = 0, encrypt = 0;
 
     if (timeout && !dtpi_parse_i64(timeout, 1, INT32_MAX, &timeout_ms))
         return dtpi_fail(err, DTP_ERR_FORMAT,
                          "DTP_TIMEOUT_MS is '%.40s', not a number of milliseconds", timeout);
+    const char *text = find(&m->env, "DTP_ENCRYPT");
+    if (text && !dtpi_parse_i64(text, 0, 1, &encrypt))
+        return dtpi_fail(err, DTP_ERR_FORMAT, "DTP_ENCRYPT is '%.40s', not 0 or 1", text);
     dtp_status st = read_secret(m->secret, secret, err);
     if (st < 0)
         return st;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The messages of a group and the handshake, with nasty bytes. */
+/* The messages of a group, with nasty bytes. */
 #include "check.h"
 
 #include "group/frame.h"
-#include "group/handshake.h"
 
 static void test_frame_round_trip_keeps_every_field(void **state)
 {
@@ -92,177 +91,12 @@ static void test_split_sorts_by_color_key_and_rank(void **state)
     dtpi_buf_free(&b);
 }
 
-/* ---- handshake ---- */
-
-static const uint8_t secret[DTP_SECRET_BYTES] = "one", other[DTP_SECRET_BYTES] = "two";
-
-struct pair {
-    dtpi_hs client, server;
-    dtpi_buf up, down;
-};
-
-static void pair_open(struct pair *p, const uint8_t *client, const uint8_t *server)
-{
-    dtpi_hs_init(&p->client, DTPI_HS_RANK, "job", 1, 3, client);
-    dtpi_hs_init(&p->server, DTPI_HS_RANK, "job", 1, -1, server);
-    p->up = dtpi_buf_init(&dtpi_malloc_allocator);
-    p->down = dtpi_buf_init(&dtpi_malloc_allocator);
-}
-
-static void pair_close(struct pair *p)
-{
-    dtpi_buf_free(&p->up);
-    dtpi_buf_free(&p->down);
-}
-
-/* Up to and with the challenge. */
-static dtp_status begin(struct pair *p)
-{
-    dtpi_hs_hello(&p->client, &p->up);
-    const dtp_status st = dtpi_hs_serve(&p->server, p->up.data, p->up.len, &p->down, ERR);
-    p->up.len = 0;
-    return st;
-}
-
-static void test_both_sides_prove_and_get_the_same_keys(void **state)
-{
-    uint8_t k[4][32];
-    struct pair p;
-
-    (void)state;
-    pair_open(&p, secret, secret);
-    assert_status(DTP_PENDING, begin(&p));
-    assert_ok(dtpi_hs_answer(&p.client, p.down.data, p.down.len, &p.up, ERR));
-    assert_ok(dtpi_hs_serve(&p.server, p.up.data, p.up.len, &p.down, ERR));
-    assert_int_equal(p.server.who, 3);
-    dtpi_hs_keys(&p.client, k[0], k[1]);
-    dtpi_hs_keys(&p.server, k[2], k[3]);
-    assert_memory_equal(k[0], k[2], 32);
-    assert_memory_equal(k[1], k[3], 32);
-    assert_memory_not_equal(k[0], k[1], 32);
-    /* The proof again is a second handshake. */
-    assert_status(DTP_ERR_PROTO, dtpi_hs_serve(&p.server, p.up.data, p.up.len, &p.down, ERR));
-    pair_close(&p);
-}
-
-static void test_another_secret_is_seen_by_the_client(void **state)
-{
-    struct pair p;
-
-    (void)state;
-    pair_open(&p, secret, other);
-    assert_status(DTP_PENDING, begin(&p));
-    assert_status(DTP_ERR_AUTH, dtpi_hs_answer(&p.client, p.down.data, p.down.len, &p.up, ERR));
-    assert_text("another secret");
-    pair_close(&p);
-}
-
-static void test_a_client_that_goes_on_with_a_wrong_secret_is_refused(void **state)
-{
-    struct pair p;
-
-    (void)state;
-    pair_open(&p, secret, secret);
-    assert_status(DTP_PENDING, begin(&p));
-    assert_ok(dtpi_hs_answer(&p.client, p.down.data, p.down.len, &p.up, ERR));
-    p.up.data[p.up.len - 1] ^= 1;
-    assert_status(DTP_ERR_AUTH, dtpi_hs_serve(&p.server, p.up.data, p.up.len, &p.down, ERR));
-    assert_text("rank 3");
-    pair_close(&p);
-}
-
-static void test_secret_and_none_do_not_mix(void **state)
-{
-    struct pair p;
-
-    (void)state;
-    pair_open(&p, NULL, secret);
-    assert_status(DTP_ERR_AUTH, begin(&p));
-    assert_text("DTP_INSECURE");
-    pair_close(&p);
-    pair_open(&p, secret, NULL);
-    assert_status(DTP_ERR_AUTH, begin(&p));
-    assert_text("DTP_INSECURE");
-    pair_close(&p);
-    pair_open(&p, NULL, NULL);
-    assert_status(DTP_PENDING, begin(&p));
-    pair_close(&p);
-}
-
-static void test_other_attempts_jobs_roles_and_versions_are_refused(void **state)
-{
-    struct pair p;
-
-    (void)state;
-    pair_open(&p, secret, secret);
-    p.client.attempt = 2;
-    assert_status(DTP_ERR_INVAL, begin(&p));
-    assert_text("attempt 2");
-    pair_close(&p);
-    pair_open(&p, secret, secret);
-    strcpy(p.client.job, "jab");
-    assert_status(DTP_ERR_AUTH, begin(&p));
-    pair_close(&p);
-    pair_open(&p, secret, secret);
-    p.client.role = DTPI_HS_AGENT;
-    assert_status(DTP_ERR_PROTO, begin(&p));
-    pair_close(&p);
-    pair_open(&p, secret, secret);
-    dtpi_hs_hello(&p.client, &p.up);
-    p.up.data[4] = 9;
-    assert_status(DTP_ERR_VERSION, dtpi_hs_serve(&p.server, p.up.data, p.up.len, &p.down, ERR));
-    assert_text("version 9");
-    /* The refusal reaches the client with its words. */
-    dtpi_hs_refuse(&p.down, ERR);
-    assert_status(DTP_ERR_VERSION, dtpi_hs_answer(&p.client, p.down.data, p.down.len, &p.up, ERR));
-    assert_text("version 9");
-    pair_close(&p);
-}
-
-static void test_a_hello_echoed_back_proves_nothing(void **state)
-{
-    struct pair p;
-
-    (void)state;
-    pair_open(&p, secret, secret);
-    dtpi_hs_hello(&p.client, &p.up);
-    assert_status(DTP_ERR_PROTO, dtpi_hs_answer(&p.client, p.up.data, p.up.len, &p.down, ERR));
-    pair_close(&p);
-}
-
-static void test_every_cut_and_flipped_handshake_is_refused(void **state)
-{
-    (void)state;
-    for (size_t cut = 0; cut < 200; cut++) {
-        struct pair p;
-        pair_open(&p, secret, secret);
-        dtpi_hs_hello(&p.client, &p.up);
-        if (cut < p.up.len)
-            assert_status(DTP_ERR_PROTO, dtpi_hs_serve(&p.server, p.up.data, cut, &p.down, ERR));
-        pair_close(&p);
-        pair_open(&p, secret, secret);
-        assert_status(DTP_PENDING, begin(&p));
-        if (cut < p.down.len) {
-            p.down.data[cut] ^= 0x80;
-            assert_true(dtpi_hs_answer(&p.client, p.down.data, p.down.len, &p.up, ERR) < 0);
-        }
-        pair_close(&p);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_frame_round_trip_keeps_every_field),
         cmocka_unit_test(test_verdict_must_be_ascending_and_inside_the_world),
         cmocka_unit_test(test_split_sorts_by_color_key_and_rank),
-        cmocka_unit_test(test_both_sides_prove_and_get_the_same_keys),
-        cmocka_unit_test(test_another_secret_is_seen_by_the_client),
-        cmocka_unit_test(test_a_client_that_goes_on_with_a_wrong_secret_is_refused),
-        cmocka_unit_test(test_secret_and_none_do_not_mix),
-        cmocka_unit_test(test_other_attempts_jobs_roles_and_versions_are_refused),
-        cmocka_unit_test(test_a_hello_echoed_back_proves_nothing),
-        cmocka_unit_test(test_every_cut_and_flipped_handshake_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

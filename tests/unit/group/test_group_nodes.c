@@ -24,7 +24,7 @@ struct nodes {
     int victim;                 /* -1: nobody */
     int timeout_ms;
     const char *net;
-    bool insecure;
+    bool insecure, encrypt;
     int odd_node;               /* has another secret; 0: none */
     int64_t *at_ns;             /* shared */
     void (*fn)(const struct nodes *w, int rank, dtp_group *g);
@@ -97,6 +97,7 @@ static void run_agent(int node, const struct nodes *w)
                                 .n_local = (uint32_t)(w->first[node + 1] - w->first[node]),
                                 .socket = name, .root = w->root, .is_root = node == 0,
                                 .secret = secret_of(w, node), .net = w->net,
+                                .encrypt = w->encrypt,
                                 .timeout_ms = w->timeout_ms };
     const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir(), .log = agent_log,
                               .log_user = (void *)(uintptr_t)w, .log_level = DTP_LOG_INFO };
@@ -116,7 +117,7 @@ static void run_agent(int node, const struct nodes *w)
 static void run_rank(int rank, const struct nodes *w)
 {
     dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = w->n_ranks, .job = w->job,
-                         .insecure = w->insecure,
+                         .insecure = w->insecure, .encrypt = w->encrypt,
                          .timeout_ms = w->timeout_ms, .root = w->root, .net = w->net };
     const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir() };
     char name[80];
@@ -260,6 +261,15 @@ static void test_insecure_groups_work_across_nodes_when_all_agree(void **state)
     run_nodes(&w, -1);
 }
 
+static void test_calls_work_encrypted(void **state)
+{
+    struct nodes w = nodes_of("122", all_calls);
+
+    (void)state;
+    w.encrypt = true;
+    run_nodes(&w, -1);
+}
+
 static void big_pieces(const struct nodes *w, int rank, dtp_group *g)
 {
     const size_t piece = DTP_GROUP_MAX_MSG / (size_t)w->n_ranks;
@@ -380,6 +390,7 @@ static void test_control_over_ucx_does_the_same(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct nodes w = nodes_of(layouts[i], all_calls);
         w.net = "ucx";
+        w.encrypt = i > 0;
         run_nodes(&w, -1);
     }
     struct nodes w = nodes_of("31", big_pieces);
@@ -652,6 +663,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_work_across_nodes),
         cmocka_unit_test(test_insecure_groups_work_across_nodes_when_all_agree),
+        cmocka_unit_test(test_calls_work_encrypted),
         cmocka_unit_test(test_large_messages_cross_nodes),
         cmocka_unit_test(test_bulk_data_moves_over_ucx),
         cmocka_unit_test(test_control_over_ucx_does_the_same),
