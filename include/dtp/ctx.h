@@ -27,7 +27,8 @@ typedef enum dtp_clock {
 
 typedef enum dtp_busy {
     DTP_BUSY_FAIL = 0,          /* a second thread gets DTP_ERR_BUSY */
-    DTP_BUSY_WAIT = 1           /* a second thread waits for the first */
+    /* A second thread waits for the first, and need not where that waits for a key or its change. */
+    DTP_BUSY_WAIT = 1
 } dtp_busy;
 
 typedef struct dtp_ctx_opts {
@@ -60,6 +61,12 @@ DTP_API dtp_status dtp_ctx_open(const dtp_ctx_opts *opts, dtp_ctx **ctx_out, dtp
  * Threads: ctx. Since 0.1.
  */
 DTP_API void dtp_ctx_close(dtp_ctx *ctx);
+
+/*
+ * Changes what a second thread gets. With DTP_BUSY_WAIT two threads may ask `interrupted` at a time.
+ * Errors: INVAL. Threads: any. Since 0.1.
+ */
+DTP_API dtp_status dtp_ctx_set_busy(dtp_ctx *ctx, dtp_busy busy, dtp_error *err);
 
 /*
  * The one descriptor to poll for reading; it stays the same for the life of the context and is lent.

@@ -122,6 +122,13 @@ bool dtpi_post_cancel(dtp_ctx *ctx, dtpi_task *t);
 dtp_status dtpi_ctx_wait(dtp_ctx *ctx, bool (*done)(void *user), void *user, int64_t deadline_ns,
                          dtp_error *err);
 
+/*
+ * The same; meanwhile other threads that wait for the context (DTP_BUSY_WAIT) have it, so `done` must
+ * become true whichever thread runs the loop, and the caller looks at nothing that they may have closed.
+ */
+dtp_status dtpi_ctx_wait_lending(dtp_ctx *ctx, bool (*done)(void *user), void *user,
+                                 int64_t deadline_ns, dtp_error *err);
+
 /* Asks the caller's `interrupted`, for loops that do not dispatch (spins). */
 bool dtpi_ctx_interrupted(dtp_ctx *ctx);
 

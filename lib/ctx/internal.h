@@ -26,7 +26,7 @@ struct dtp_ctx {
     dtp_allocator a;
     dtpi_log log;
     dtp_clock clock;
-    dtp_busy busy;
+    _Atomic int busy;           /* dtp_busy */
     int (*interrupted)(void *user);
     void *interrupted_user;
     int64_t interrupt_asked_ns; /* by the real clock */
@@ -43,6 +43,11 @@ struct dtp_ctx {
     _Atomic uint32_t lock;      /* 0 free, 1 held, 2 held and wanted */
     _Atomic uintptr_t owner;
     uint32_t depth;
+    _Atomic uint32_t n_wanting; /* threads that wait for the lock to begin a call */
+    _Atomic uint32_t n_resting; /* threads that lent it and wait to go on */
+    uint32_t n_stale;           /* of those, how many have not looked since something happened */
+    _Atomic uint32_t turns;     /* counts who got it after waiting */
+    _Atomic bool is_lending;    /* who holds it would lend it */
     const _Atomic uint32_t *fork_mark;  /* 1 here, 0 in a forked child */
     pid_t pid;
 
@@ -89,6 +94,13 @@ int64_t dtpi_timers_next(const dtp_ctx *ctx);
 /* lock.c */
 dtp_status dtpi_lock_open(dtp_ctx *ctx, dtp_error *err);
 void dtpi_lock_close(dtp_ctx *ctx);
+void dtpi_lock_set_lending(dtp_ctx *ctx, bool lends);
+/* Something happened: those that rest should look. */
+void dtpi_lock_news(dtp_ctx *ctx);
+/* Somebody should be let in. */
+bool dtpi_lock_is_wanted(const dtp_ctx *ctx);
+/* Lets others in and comes back. */
+void dtpi_lock_lend(dtp_ctx *ctx, int64_t deadline_ns);
 
 /* pool.c */
 dtp_status dtpi_pool_open(dtp_ctx *ctx, uint32_t n_threads, dtp_error *err);

@@ -393,8 +393,28 @@ static bool ask_interrupted(dtp_ctx *ctx)
     return dtpi_ctx_interrupted(ctx);
 }
 
-dtp_status dtpi_ctx_wait(dtp_ctx *ctx, bool (*done)(void *user), void *user, int64_t deadline_ns,
-                         dtp_error *err)
+/* One turn of a wait; where it `lends`, others may have had the context since. */
+static dtp_status wait_turn(dtp_ctx *ctx, int64_t deadline_ns, bool lends, bool *ran_out,
+                            dtp_error *err)
+{
+    dtp_status st = DTP_OK;
+
+    if (lends)
+        dtpi_lock_set_lending(ctx, true);
+    /* A thread that comes now sees that it is lent, and ends the turn. */
+    if (!lends || !dtpi_lock_is_wanted(ctx))
+        st = dtpi_loop_turn(ctx, deadline_ns, ran_out, err);
+    if (lends)
+        dtpi_lock_set_lending(ctx, false);
+    if (*ran_out)
+        dtpi_lock_news(ctx);
+    if (lends && dtpi_lock_is_wanted(ctx))
+        dtpi_lock_lend(ctx, deadline_ns);
+    return st;
+}
+
+static dtp_status wait_until(dtp_ctx *ctx, bool (*done)(void *user), void *user, int64_t deadline_ns,
+                             bool lends, dtp_error *err)
 {
     while (!done(user)) {
         const bool is_last = dtp_ctx_now_ns(ctx) >= deadline_ns;
@@ -404,7 +424,7 @@ dtp_status dtpi_ctx_wait(dtp_ctx *ctx, bool (*done)(void *user), void *user, int
             return refuse_nested(err);
         if (ask_interrupted(ctx))
             return dtpi_fail(err, DTP_ERR_INTERRUPTED, "interrupted");
-        const dtp_status st = dtpi_loop_turn(ctx, deadline_ns, &ran, err);
+        const dtp_status st = wait_turn(ctx, deadline_ns, lends && !is_last, &ran, err);
         if (st < 0)
             return st;
         if (is_last && !done(user))
@@ -413,4 +433,18 @@ dtp_status dtpi_ctx_wait(dtp_ctx *ctx, bool (*done)(void *user), void *user, int
             jump(ctx, deadline_ns);
     }
     return DTP_OK;
+}
+
+dtp_status dtpi_ctx_wait(dtp_ctx *ctx, bool (*done)(void *user), void *user, int64_t deadline_ns,
+                         dtp_error *err)
+{
+    return wait_until(ctx, done, user, deadline_ns, false, err);
+}
+
+dtp_status dtpi_ctx_wait_lending(dtp_ctx *ctx, bool (*done)(void *user), void *user,
+                                 int64_t deadline_ns, dtp_error *err)
+{
+    return wait_until(ctx, done, user, deadline_ns,
+                      ctx->busy == DTP_BUSY_WAIT && ctx->depth == 1 && ctx->clock == DTP_CLOCK_REAL,
+                      err);
 }

@@ -12,8 +12,11 @@
 
 /* ---- questions and answers ---- */
 
-static void ask(struct session *s, struct question *q)
+static void ask(dtp_group *g, struct question *q)
 {
+    struct session *s = g->session;
+
+    q->group = g;
     q->session = s;
     q->seq = ++s->next_seq;
     q->fd = -1;
@@ -72,6 +75,20 @@ void asks_fail(struct session *s, const dtp_error *why)
     }
 }
 
+void asks_cancel(dtp_group *g)
+{
+    for (struct question **at = &g->session->questions; *at;) {
+        struct question *q = *at;
+        if (q->group != g) {
+            at = &q->next;
+            continue;
+        }
+        *at = q->next;
+        dtpi_fail(&q->error, DTP_ERR_CANCELED, "the group was closed by another thread");
+        q->done = true;
+    }
+}
+
 static bool is_answered(void *user)
 {
     const struct question *q = user;
@@ -79,7 +96,10 @@ static bool is_answered(void *user)
     return q->done || atomic_load(&q->session->has_verdict);
 }
 
-/* Sends and waits. What it holds (value, fd) is the caller's afterwards, also after a failure. */
+/*
+ * Sends and waits; where it ends with `q->done` the group may be closed. What it holds (value, fd) is the
+ * caller's afterwards, also after a failure.
+ */
 static dtp_status ask_and_wait(dtp_group *g, struct question *q, dtpi_buf *b_take,
                                int64_t deadline_ns, dtp_error *err)
 {
@@ -91,19 +111,14 @@ static dtp_status ask_and_wait(dtp_group *g, struct question *q, dtpi_buf *b_tak
         return dtpi_fail_nomem(err, 0);
     }
     dtpi_link_send(s->link, m, NULL, 0);
-    dtp_status st = dtpi_ctx_wait(g->ctx, is_answered, q, deadline_ns, err);
-    if (!q->done)
-        unlist(q);
-    if (st < 0)
-        return st;
-    if (!q->done)
-        return session_verdict(s, err);
-    if (q->error.status < 0) {
-        if (err)
+    const dtp_status st = dtpi_ctx_wait_lending(g->ctx, is_answered, q, deadline_ns, err);
+    if (q->done) {
+        if (q->error.status < 0 && err)
             *err = q->error;
         return q->error.status;
     }
-    return DTP_OK;
+    unlist(q);
+    return st < 0 ? st : session_verdict(s, err);
 }
 
 static void question_free(struct question *q)
@@ -170,7 +185,7 @@ static dtp_status set(dtp_group *g, const char *key, const void *value, size_t b
         return st;
     if (!g->session->link)
         return say_key(key, dtpi_keys_set(keys_alone(g), key, value, bytes), err);
-    ask(g->session, &q);
+    ask(g, &q);
     dtpi_buf b = session_begin(g->session, DTPI_F_SET, g->id, 0, q.seq);
     dtpi_wr_text(&b, key);
     dtpi_wr_block(&b, value, bytes);
@@ -184,12 +199,13 @@ static dtp_status set(dtp_group *g, const char *key, const void *value, size_t b
 dtp_status dtp_group_set(dtp_group *g, const char *key, const void *value, size_t bytes,
                          int timeout_ms, dtp_error *err)
 {
-    dtp_status st = dtpi_ctx_enter(g->ctx, err);
+    dtp_ctx *const ctx = g->ctx;       /* the group may be closed meanwhile */
 
+    dtp_status st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return st;
     st = set(g, key, value, bytes, timeout_ms, err);
-    dtpi_ctx_leave(g->ctx);
+    dtpi_ctx_leave(ctx);
     return dtpi_noun(err, "group", st);
 }
 
@@ -209,23 +225,47 @@ static dtp_status give_value(const uint8_t *value, size_t bytes, void **value_ou
     return DTP_OK;
 }
 
-/* Nobody else can set a key: waiting is only for an abort. */
+struct reader_alone {
+    struct question q;
+    const char *key;
+};
+
+static bool is_set_alone(void *user)
+{
+    struct reader_alone *w = user;
+
+    return is_answered(&w->q) || dtpi_keys_find(&w->q.group->keys, w->key);
+}
+
+/* Only another thread can set the key, or abort. */
 static dtp_status lookup_alone(dtp_group *g, const char *key, int timeout_ms, void **value_out,
                                size_t *bytes_out, dtp_error *err)
 {
-    const dtpi_pair *p = dtpi_keys_find(keys_alone(g), key);
-    struct question q = { .session = g->session };
+    const bool waits = timeout_ms >= 0 && !dtpi_keys_find(keys_alone(g), key);
+    struct reader_alone w = { .key = key };
     dtp_status st = DTP_OK;
 
-    if (p)
-        return give_value(p->value, p->bytes, value_out, bytes_out, err);
-    if (timeout_ms < 0)
-        return say_key(key, DTP_ERR_NOT_FOUND, err);
-    st = dtpi_ctx_wait(g->ctx, is_answered, &q,
-                       dtpi_ctx_deadline(g->ctx, timeout_ms, dtpi_group_timeout_ms(g)), err);
+    if (waits) {
+        ask(g, &w.q);
+        st = dtpi_ctx_wait_lending(g->ctx, is_set_alone, &w,
+                                   dtpi_ctx_deadline(g->ctx, timeout_ms, dtpi_group_timeout_ms(g)),
+                                   err);
+        if (w.q.done) {
+            if (err)
+                *err = w.q.error;
+            return w.q.error.status;
+        }
+        unlist(&w.q);
+    }
     if (st == DTP_ERR_TIMEOUT)
         return dtpi_fail(err, st, "key '%s' was not set in time", key);
-    return st < 0 ? st : session_verdict(g->session, err);
+    if (st >= 0 && atomic_load(&g->session->has_verdict))
+        st = session_verdict(g->session, err);
+    if (st < 0)
+        return st;
+    const dtpi_pair *p = dtpi_keys_find(&g->keys, key);
+    return p ? give_value(p->value, p->bytes, value_out, bytes_out, err)
+             : say_key(key, DTP_ERR_NOT_FOUND, err);
 }
 
 static dtp_status lookup(dtp_group *g, const char *key, void **value_out, size_t *bytes_out,
@@ -241,7 +281,7 @@ static dtp_status lookup(dtp_group *g, const char *key, void **value_out, size_t
         return st;
     if (!s->link)
         return lookup_alone(g, key, timeout_ms, value_out, bytes_out, err);
-    ask(s, &q);
+    ask(g, &q);
     dtpi_buf b = session_begin(s, DTPI_F_GET, g->id, 0, q.seq);
     dtpi_wr_u8(&b, timeout_ms >= 0);
     dtpi_wr_text(&b, key);
@@ -262,12 +302,13 @@ static dtp_status lookup(dtp_group *g, const char *key, void **value_out, size_t
 dtp_status dtp_group_lookup(dtp_group *g, const char *key, void **value_out, size_t *bytes_out,
                             int timeout_ms, dtp_error *err)
 {
-    dtp_status st = dtpi_ctx_enter(g->ctx, err);
+    dtp_ctx *const ctx = g->ctx;       /* the group may be closed meanwhile */
 
+    dtp_status st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return st;
     st = lookup(g, key, value_out, bytes_out, timeout_ms, err);
-    dtpi_ctx_leave(g->ctx);
+    dtpi_ctx_leave(ctx);
     return dtpi_noun(err, "group", st);
 }
 
@@ -289,7 +330,7 @@ static dtp_status ask_change(dtp_group *g, const dtpi_change *c, int64_t deadlin
 {
     struct question q = { 0 };
 
-    ask(g->session, &q);
+    ask(g, &q);
     dtpi_buf b = session_begin(g->session, DTPI_F_CHANGE, g->id, 0, q.seq);
     dtpi_change_write(&b, c);
     const dtp_status st = ask_and_wait(g, &q, &b, deadline_ns, err);
@@ -307,11 +348,12 @@ static dtp_status ask_change(dtp_group *g, const dtpi_change *c, int64_t deadlin
 static dtp_status change(dtp_group *g, dtpi_change *c, const char *key, int timeout_ms,
                          dtpi_buf *answer_out, dtp_error *err)
 {
-    dtp_status st = dtpi_ctx_enter(g->ctx, err);
+    dtp_ctx *const ctx = g->ctx;       /* the group may be closed meanwhile */
 
+    dtp_status st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return st;
-    *answer_out = dtpi_buf_init(dtpi_ctx_alloc(g->ctx));
+    *answer_out = dtpi_buf_init(dtpi_ctx_alloc(ctx));
     st = key ? check_key(key, err) : DTP_OK;
     if (st >= 0 && (c->n_expected > DTP_GROUP_MAX_MSG || c->n_value > DTP_GROUP_MAX_MSG))
         st = dtpi_fail(err, DTP_ERR_LIMIT, "a value of %zu bytes: at most %d are possible",
@@ -325,7 +367,7 @@ static dtp_status change(dtp_group *g, dtpi_change *c, const char *key, int time
                               answer_out, err)
                  : change_alone(g, c, answer_out, err);
     }
-    dtpi_ctx_leave(g->ctx);
+    dtpi_ctx_leave(ctx);
     return dtpi_noun(err, "group", st);
 }
 
@@ -425,7 +467,7 @@ static dtp_status node_memory(dtp_group *g, uint32_t tag, size_t bytes, int64_t 
         return st;
     if (!g->session->link)
         return memory_alone(bytes, fd_out, err);
-    ask(g->session, &q);
+    ask(g, &q);
     dtpi_buf b = session_begin(g->session, DTPI_F_MEMORY, g->id, 0, q.seq);
     dtpi_wr_u32(&b, tag);
     dtpi_wr_u64(&b, bytes);

@@ -138,8 +138,10 @@ void dtp_group_close(dtp_group *g)
     if (g->guest)
         g->guest->destroy(g->guest);
     group_data_close(g);
-    if (g->session)
+    if (g->session) {
+        asks_cancel(g);
         leave(g);
+    }
     layout_free(g);
     pairs_free(g);
     dtpi_free(a, g->members, (size_t)g->size * sizeof(int32_t));

@@ -46,6 +46,7 @@ struct early {
 /* A question to the agent: key-value and node memory. */
 struct question {
     struct question *next;
+    dtp_group *group;
     struct session *session;
     uint32_t seq;
     bool done;
@@ -138,6 +139,8 @@ dtp_status call_start(dtp_group *group, uint8_t lane, uint8_t kind, int32_t root
 
 /* ask.c */
 void asks_answer(struct session *s, const dtpi_frame *f, int fd);
+/* Ends the questions of a group that closes. */
+void asks_cancel(dtp_group *group);
 void asks_fail(struct session *s, const dtp_error *why);
 void pairs_free(dtp_group *group);
 

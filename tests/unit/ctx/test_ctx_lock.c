@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -180,6 +181,63 @@ static void test_forked_child_is_told_and_harms_nothing(void **state)
     dtp_ctx_close(ctx);
 }
 
+/* ---- lending ---- */
+
+typedef struct lender {
+    dtp_ctx *ctx;
+    bool done;                  /* guarded by the context */
+    dtp_status status;
+    _Atomic int is_in;
+} lender;
+
+static bool is_done(void *user)
+{
+    lender *l = user;
+
+    atomic_store(&l->is_in, 1);
+    return l->done;
+}
+
+static void *lend(void *arg)
+{
+    lender *l = arg;
+
+    if (dtpi_ctx_enter(l->ctx, NULL) < 0)
+        return arg;
+    l->status = dtpi_ctx_wait_lending(l->ctx, is_done, l, dtp_ctx_now_ns(l->ctx) + 10000000000, NULL);
+    dtpi_ctx_leave(l->ctx);
+    return NULL;
+}
+
+static void test_a_wait_lends_the_context_to_others(void **state)
+{
+    dtp_ctx *ctx = open_ctx(DTP_BUSY_FAIL);
+    lender l[8];
+    pthread_t t[8];
+    void *failed;
+
+    assert_status(DTP_ERR_INVAL, dtp_ctx_set_busy(ctx, (dtp_busy)2, ERR));
+    assert_ok(dtp_ctx_set_busy(ctx, DTP_BUSY_WAIT, ERR));
+    for (int i = 0; i < 8; i++) {
+        l[i] = (lender){ .ctx = ctx, .status = DTP_PENDING };
+        assert_int_equal(pthread_create(&t[i], NULL, lend, &l[i]), 0);
+        while (!atomic_load(&l[i].is_in))
+            sched_yield();
+    }
+    for (int i = 0; i < 8; i++) {
+        assert_ok(dtpi_ctx_enter(ctx, ERR));
+        l[i].done = true;
+        dtpi_ctx_leave(ctx);
+        dtp_ctx_wake(ctx);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(t[i], &failed);
+        assert_null(failed);
+        assert_int_equal(l[i].status, DTP_OK);
+    }
+    dtp_ctx_close(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_second_thread_waits_when_asked_to),
         cmocka_unit_test(test_lock_excludes),
         cmocka_unit_test(test_forked_child_is_told_and_harms_nothing),
+        cmocka_unit_test(test_a_wait_lends_the_context_to_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

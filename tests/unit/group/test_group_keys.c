@@ -2,6 +2,8 @@
 /* Keys of a group: the table by itself, and changes asked for by the ranks of a machine. */
 #include "unit/group/ranks.h"
 
+#include <pthread.h>
+
 #include "group/core.h"
 #include "group/keys.h"
 
@@ -321,6 +323,74 @@ static void test_a_group_of_one_changes_its_own_keys(void **state)
     dtp_ctx_close(ctx);
 }
 
+/* ---- several threads of a rank ---- */
+
+struct reader {
+    dtp_group *g;
+    char key[16];
+    char value[16];
+    dtp_status status;
+    dtp_error err;
+};
+
+static void *read_key(void *arg)
+{
+    struct reader *r = arg;
+    void *value = NULL;
+    size_t bytes = 0;
+
+    r->status = dtp_group_lookup(r->g, r->key, &value, &bytes, 0, &r->err);
+    snprintf(r->value, sizeof(r->value), "%.*s", (int)bytes, value ? (char *)value : "");
+    dtp_group_free(value);
+    return NULL;
+}
+
+static void share(dtp_group *g, int rank)
+{
+    struct reader r[4] = { { 0 } };
+    char key[16];
+    pthread_t t[4];
+
+    for (int i = 0; i < 4; i++) {
+        r[i].g = g;
+        snprintf(r[i].key, sizeof(r[i].key), "%d.%d", rank, i);
+        RANK_CHECK(pthread_create(&t[i], NULL, read_key, &r[i]) == 0);
+    }
+    /* Each key is set by the rank whose own threads wait for it. */
+    for (int i = 3; i >= 0; i--) {
+        snprintf(key, sizeof(key), "%d.%d", rank, i);
+        RANK_OK(dtp_group_set(g, key, key, strlen(key), 0, ERR));
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(t[i], NULL);
+        RANK_CHECK(r[i].status == DTP_OK);
+        RANK_CHECK(strcmp(r[i].value, r[i].key) == 0);
+    }
+}
+
+static void rank_threads(int rank, int n, void *user)
+{
+    dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = n, .job = user,
+                         .insecure = 1, .timeout_ms = 10000 };
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_OK(dtp_ctx_set_busy(ctx, DTP_BUSY_WAIT, ERR));
+    RANK_OK(dtp_group_join(ctx, n > 1 ? &o : NULL, &g, ERR));
+    share(g, rank);
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    dtp_group_close(g);
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_thread_sets_the_key_that_another_waits_for(void **state)
+{
+    (void)state;
+    ranks_run(3, rank_threads, (void *)(uintptr_t)ranks_job());
+    ranks_run(1, rank_threads, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_a_change_that_is_asked_for_again_is_answered_again_and_done_once),
         cmocka_unit_test(test_changes_are_one_step_for_all_ranks),
         cmocka_unit_test(test_a_group_of_one_changes_its_own_keys),
+        cmocka_unit_test(test_a_thread_sets_the_key_that_another_waits_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
