@@ -39,11 +39,11 @@ static dtp_status read_secret(const char *path, uint8_t secret[DTP_SECRET_BYTES]
 }
 
 /* Not of a process that a rank has started in its place. */
-static bool is_watched(void *user, int32_t rank, int32_t pid)
+static bool is_watched(void *user, int32_t index, int32_t pid)
 {
     const shim *s = user;
 
-    return rank >= 0 && (uint32_t)rank < s->gang.n && s->gang.ranks[rank].pid == pid;
+    return index >= 0 && (uint32_t)index < s->gang.n && s->gang.ranks[index].pid == pid;
 }
 
 dtp_status agent_open(shim *s, dtp_error *err)
