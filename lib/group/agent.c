@@ -317,7 +317,7 @@ void agent_after_input(dtpi_agent *agent)
         agent->trouble.status = 0;
         dtpi_core_fail(agent->core, e.status, e.text, dtp_ctx_now_ns(agent->ctx));
     }
-    at = DTPI_MIN(dtpi_core_next_ns(agent->core), agent->connect_at_ns);
+    at = DTPI_MIN(dtpi_core_next_ns(agent->core), agent_parent_next_ns(agent));
     at = DTPI_MIN(at, agent_door_next_ns(agent));
     if (agent->timer.slot && agent->timer.at_ns <= at)
         return;
@@ -371,18 +371,14 @@ static dtp_status open_core(dtpi_agent *agent, dtp_error *err)
 
 static dtp_status open_network(dtpi_agent *agent, dtp_error *err)
 {
+    dtpi_endpoint e;
+
     if (!agent->o.root)
         return DTP_OK;
-    dtp_status st = dtpi_endpoint_parse(agent->o.root, &agent->root, err);
-    if (st >= 0 && !agent->o.is_root)
-        st = dtpi_endpoint_resolve(&agent->root, DTPI_MAX(agent->o.timeout_ms, 1), err);
-    if (st < 0)
-        return st;
-    if (!agent->o.is_root) {
-        agent->connect_at_ns = 0;
-        return DTP_OK;
-    }
-    return agent_listen_tcp(agent, &agent->root, err);
+    if (!agent->o.is_root)
+        return agent_parent_seek(agent, agent->o.root, err);
+    const dtp_status st = dtpi_endpoint_parse(agent->o.root, &e, err);
+    return st < 0 ? st : agent_listen_tcp(agent, &e, err);
 }
 
 dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent **agent_out,
@@ -402,7 +398,6 @@ dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent
     agent->generation = 1;
     agent->unix_fd = agent->tcp_fd = agent->control_fd = agent->table_fd = -1;
     agent->spare_fd = -1;
-    agent->connect_at_ns = INT64_MAX;
     agent->timer.due = timer_due;
     st = copy_opts(agent, opts, err);
     if (st >= 0)
@@ -434,6 +429,7 @@ void dtpi_agent_close(dtpi_agent *agent)
     const bool alive = dtpi_ctx_alive(agent->ctx);
     if (agent->core && alive)
         dtpi_core_bye(agent->core);
+    agent_parent_stop(agent);
     while (agent->conns)
         agent_conn_close(agent->conns);
     dtpi_timer_clear(agent->ctx, &agent->timer);

@@ -9,7 +9,7 @@
 #include "group/core.h"
 #include "group/handshake.h"
 #include "net/link.h"
-#include "net/sock.h"
+#include "net/race.h"
 
 enum conn_role { CONN_STRANGER, CONN_LOCAL, CONN_CHILD, CONN_CONNECTING, CONN_PARENT };
 
@@ -17,7 +17,7 @@ struct agent_conn {
     dtpi_agent *agent;
     struct agent_conn *next, **prev;
     enum conn_role role;
-    uint32_t slot;
+    uint32_t slot;              /* connecting: number of the try */
     dtpi_link *link;
     dtpi_hs hs;
     int64_t since_ns;
@@ -56,11 +56,8 @@ struct dtpi_agent {
     dtp_error trouble;          /* to tell the core after its call */
 
     /* agent_parent.c */
-    dtpi_endpoint root;
+    dtpi_race *race;            /* NULL: no parent is sought */
     struct agent_conn *parent;  /* proven */
-    struct agent_conn *connecting;
-    int64_t connect_at_ns;
-    uint32_t n_connects;
 
     /* agent_files.c */
     int control_fd, table_fd;
@@ -92,6 +89,9 @@ void agent_door_tick(dtpi_agent *agent, int64_t now_ns);
 int64_t agent_door_next_ns(const dtpi_agent *agent);
 
 /* agent_parent.c: reaching the root */
+dtp_status agent_parent_seek(dtpi_agent *agent, const char *candidates, dtp_error *err);
+void agent_parent_stop(dtpi_agent *agent);
+int64_t agent_parent_next_ns(const dtpi_agent *agent);
 void agent_parent_tick(dtpi_agent *agent, int64_t now_ns);
 void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
 void agent_parent_failed(struct agent_conn *conn, dtp_status why);

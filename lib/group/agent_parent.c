@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent_parent.c - how an agent reaches its parent: tries address after address until one has the secret. */
+/*
+ * agent_parent.c - how an agent reaches its parent: races the addresses, and the first that proves the
+ * secret has won.
+ */
 #include "group/agent_internal.h"
 
 #include <errno.h>
@@ -8,58 +11,103 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { RETRY_FIRST_MS = 10, RETRY_MAX_MS = 250 };
+/* One that accepts and stays silent is no parent. */
+enum { SILENT_MS = 5000, SILENT_AMONG_OTHERS_MS = 2000, TROUBLE_TEXT = 170 };
 
-static int64_t retry_ns(const dtpi_agent *agent)
+/* What the verdict says where nobody was reached until the deadline. */
+static void tell_trouble(dtpi_agent *agent)
 {
-    const uint32_t round = agent->n_connects / DTPI_MAX(1u, dtpi_endpoint_n_attempts(&agent->root));
-    const int64_t ms = (int64_t)RETRY_FIRST_MS << DTPI_MIN(round, 5u);
+    char text[TROUBLE_TEXT];
 
-    return DTPI_MIN(ms, (int64_t)RETRY_MAX_MS) * DTPI_NS_PER_MS;
-}
-
-static void try_later(dtpi_agent *agent, const char *why)
-{
-    char text[DTP_ERROR_TEXT];
-
-    snprintf(text, sizeof(text), "%s: %s", agent->o.root, why);
+    dtpi_race_text(agent->race, text, sizeof(text));
     dtpi_core_parent_trouble(agent->core, text);
-    agent->connect_at_ns = dtp_ctx_now_ns(agent->ctx) + retry_ns(agent);
 }
 
-static void start(dtpi_agent *agent)
-{
-    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
-    DTPI_AUTO_FD int fd = -1;
-    dtp_error err;
-    dtpi_sa to;
+/* ---- the race ---- */
 
-    agent->connect_at_ns = INT64_MAX;
-    dtpi_endpoint_get(&agent->root, agent->n_connects++, &to);
-    if (dtpi_tcp_connect(&to, 0, &fd, &err) < 0) {
-        try_later(agent, err.text);
-        return;
-    }
-    struct agent_conn *conn = agent_conn_new(agent, fd, CONN_CONNECTING, DTPI_HS_AGENT);
+static void race_connected(void *user, uint32_t try, int fd_take)
+{
+    dtpi_agent *agent = user;
+    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
+
+    struct agent_conn *conn = agent_conn_new(agent, fd_take, CONN_CONNECTING, DTPI_HS_AGENT);
     if (!conn) {
-        try_later(agent, "out of memory");
+        dtpi_close_fd(&fd_take);
+        dtpi_race_lost(agent->race, try, "out of memory");
         return;
     }
-    fd = -1;
-    agent->connecting = conn;
+    conn->slot = try;
     dtpi_hs_hello(&conn->hs, &b);
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
     if (m)
         dtpi_link_send(conn->link, m, NULL, 0);
+    agent_after_input(agent);
+}
+
+static void race_failed(void *user)
+{
+    tell_trouble(user);
+}
+
+static const dtpi_race_ops race_ops = { .connected = race_connected, .failed = race_failed };
+
+dtp_status agent_parent_seek(dtpi_agent *agent, const char *candidates, dtp_error *err)
+{
+    agent_parent_stop(agent);
+    return dtpi_race_open(agent->ctx, candidates, 0, &race_ops, agent, &agent->race, err);
+}
+
+static void close_connecting(dtpi_agent *agent)
+{
+    for (struct agent_conn *conn = agent->conns, *next; conn; conn = next) {
+        next = conn->next;
+        if (conn->role == CONN_CONNECTING)
+            agent_conn_close(conn);
+    }
+}
+
+void agent_parent_stop(dtpi_agent *agent)
+{
+    close_connecting(agent);
+    dtpi_race_close(DTPI_TAKE(agent->race));
+}
+
+/* ---- those who do not answer, or wrongly ---- */
+
+static int64_t silent_ns(const dtpi_agent *agent)
+{
+    const int ms = dtpi_race_n_tries(agent->race) == 1 ? SILENT_MS : SILENT_AMONG_OTHERS_MS;
+
+    return ms * DTPI_NS_PER_MS;
+}
+
+int64_t agent_parent_next_ns(const dtpi_agent *agent)
+{
+    int64_t at = INT64_MAX;
+
+    for (const struct agent_conn *conn = agent->conns; agent->race && conn; conn = conn->next)
+        if (conn->role == CONN_CONNECTING)
+            at = DTPI_MIN(at, conn->since_ns + silent_ns(agent));
+    return at;
 }
 
 void agent_parent_tick(dtpi_agent *agent, int64_t now_ns)
 {
-    if (now_ns >= agent->connect_at_ns && !agent->parent && !agent->connecting)
-        start(agent);
-    /* One that accepts and stays silent is no root. */
-    if (agent->connecting && now_ns - agent->connecting->since_ns > 5 * DTPI_NS_PER_S)
-        agent_parent_failed(agent->connecting, DTP_ERR_TIMEOUT);
+    for (struct agent_conn *conn = agent->conns, *next; agent->race && conn; conn = next) {
+        next = conn->next;
+        if (conn->role == CONN_CONNECTING && now_ns - conn->since_ns >= silent_ns(agent))
+            agent_parent_failed(conn, DTP_ERR_TIMEOUT);
+    }
+}
+
+static void lost(struct agent_conn *conn, const char *why)
+{
+    dtpi_agent *agent = conn->agent;
+    const uint32_t try = conn->slot;
+
+    agent_conn_close(conn);
+    dtpi_race_lost(agent->race, try, why);
+    tell_trouble(agent);
 }
 
 void agent_parent_failed(struct agent_conn *conn, dtp_status why)
@@ -69,10 +117,10 @@ void agent_parent_failed(struct agent_conn *conn, dtp_status why)
     socklen_t len = sizeof(e);
 
     getsockopt(dtpi_link_fd(conn->link), SOL_SOCKET, SO_ERROR, &e, &len);
-    agent->connecting = NULL;
-    agent_conn_close(conn);
-    try_later(agent, e ? strerror(e) : why == DTP_END ? "connection refused or closed"
-                                                     : dtp_status_text(why));
+    lost(conn, e                        ? strerror(e)
+               : why == DTP_END         ? "it closed the connection"
+               : why == DTP_ERR_TIMEOUT ? "it accepts, but does not speak"
+                                        : dtp_status_text(why));
     agent_after_input(agent);
 }
 
@@ -82,16 +130,18 @@ static void refused(struct agent_conn *conn, const dtp_error *err)
     /* Anybody can refuse; at the one address there is, it is believed without proof. */
     const bool is_final = conn->hs.is_proven
                               ? err->status != DTP_ERR_BUSY
-                              : dtpi_endpoint_n_attempts(&agent->root) == 1 &&
+                              : dtpi_race_n_tries(agent->race) == 1 &&
                                     (err->status == DTP_ERR_AUTH || err->status == DTP_ERR_VERSION);
 
-    agent->connecting = NULL;
-    agent_conn_close(conn);
-    if (is_final)
+    if (is_final) {
+        agent_parent_stop(agent);
         dtpi_core_parent_end(agent->core, err->status, err->text, dtp_ctx_now_ns(agent->ctx));
-    else
-        try_later(agent, err->text);
+    } else {
+        lost(conn, err->text);
+    }
 }
+
+/* ---- the one that proved itself ---- */
 
 void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes)
 {
@@ -117,8 +167,8 @@ void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
     dtpi_link_set_max(conn->link, DTPI_LINK_MAX_FRAME);
     dtpi_hs_wipe(&conn->hs);
     conn->role = CONN_PARENT;
-    agent->connecting = NULL;
     agent->parent = conn;
+    agent_parent_stop(agent);
     dtpi_core_parent_open(agent->core, dtp_ctx_now_ns(agent->ctx));
     agent_carrier_offer(conn);
 }
