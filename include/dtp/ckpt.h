@@ -36,7 +36,8 @@ typedef struct dtp_ckpt_tensor {
 
 typedef enum dtp_codec {
     DTP_CODEC_NONE = 0,
-    DTP_CODEC_ZSTD = 1
+    DTP_CODEC_ZSTD = 1,
+    DTP_CODEC_PLANES = 2        /* byte planes of numbers; the best for weights and optimizer state */
 } dtp_codec;
 
 typedef struct dtp_ckpt_save_opts {

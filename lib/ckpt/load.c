@@ -159,8 +159,7 @@ static dtp_status read_chunk(part *p, uint64_t chunk, uint8_t *out, dtp_error *e
     if (st < 0 || as_is)
         return st;
     dtp_error why = { 0 };
-    st = dtpi_codec_restore(&l->codec, l->stored, stored, dtp_dtype_bytes(p->t->dtype), out, plain,
-                            &why);
+    st = dtpi_codec_restore(&l->codec, l->stored, stored, out, plain, &why);
     if (st < 0)
         return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.60s: chunk %" PRIu64 ": %s",
                          dtpi_mf_text(&l->m, dtpi_mf_file_at(&l->m, p->b->file)->name_at),

@@ -20,7 +20,8 @@
 #include "ckpt/shard.h"
 #include "ckpt/steps.h"
 
-static const char *const codec_names[] = { [DTP_CODEC_NONE] = "none", [DTP_CODEC_ZSTD] = "zstd" };
+static const char *const codec_names[] = { [DTP_CODEC_NONE] = "none", [DTP_CODEC_ZSTD] = "zstd",
+                                           [DTP_CODEC_PLANES] = "planes" };
 
 typedef struct save {
     const dtpi_save_in *in;

@@ -133,13 +133,13 @@ typedef struct writer {
     uint8_t *scratch;           /* an encoded chunk */
 } writer;
 
-static dtp_status put_chunk(writer *w, const uint8_t *data, size_t bytes, size_t width,
+static dtp_status put_chunk(writer *w, const uint8_t *data, size_t bytes, dtp_dtype dtype,
                             dtp_error *err)
 {
     const void *stored;
     size_t n = 0;
 
-    dtp_status st = dtpi_codec_store(&w->codec, data, bytes, width, w->scratch, &stored, &n, err);
+    dtp_status st = dtpi_codec_store(&w->codec, data, bytes, dtype, w->scratch, &stored, &n, err);
     if (st < 0)
         return st;
     const uint64_t sum = dtpi_sum64(stored, n);
@@ -153,11 +153,10 @@ static dtp_status put_piece(writer *w, const dtpi_piece *p, uint64_t data_at, dt
 {
     const dtpi_plan_box *box = &w->in->plan->boxes[p->box];
     const uint8_t *data = w->in->tensors[box->index].data;
-    const size_t width = dtp_dtype_bytes(box->dtype);
 
     for (uint64_t at = 0; at < p->bytes; at += w->in->chunk_bytes) {
         const size_t n = (size_t)DTPI_MIN(p->bytes - at, (uint64_t)w->in->chunk_bytes);
-        const dtp_status st = put_chunk(w, data + at, n, width, err);
+        const dtp_status st = put_chunk(w, data + at, n, box->dtype, err);
         if (st < 0)
             return st;
     }

@@ -130,8 +130,7 @@ static dtp_status check_box(verifier *v, const placed *p, dtp_error *err)
         if (st < 0)
             return st;
         if (stored != plain) {
-            st = dtpi_codec_restore(&l->codec, l->stored, stored, dtp_dtype_bytes(p->t->dtype),
-                                    l->plain, plain, &why);
+            st = dtpi_codec_restore(&l->codec, l->stored, stored, l->plain, plain, &why);
             if (st < 0)
                 return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.60s: chunk %" PRIu64 ": %s",
                                  dtpi_mf_text(&l->m, dtpi_mf_file_at(&l->m, p->b->file)->name_at),

@@ -28,7 +28,7 @@ void dtpi_codec_close(dtpi_codec *codec)
     codec->state = NULL;
 }
 
-dtp_status dtpi_codec_store(dtpi_codec *codec, const void *in, size_t bytes, size_t width,
+dtp_status dtpi_codec_store(dtpi_codec *codec, const void *in, size_t bytes, dtp_dtype dtype,
                             void *scratch, const void **stored_out, size_t *stored_bytes_out,
                             dtp_error *err)
 {
@@ -36,7 +36,7 @@ dtp_status dtpi_codec_store(dtpi_codec *codec, const void *in, size_t bytes, siz
 
     if (codec->ops->encode && bytes > 1) {
         const dtp_status st =
-            codec->ops->encode(codec, in, bytes, width, scratch, bytes - 1, &n, err);
+            codec->ops->encode(codec, in, bytes, dtype, scratch, bytes - 1, &n, err);
         if (st < 0)
             return st;
     }
@@ -46,7 +46,7 @@ dtp_status dtpi_codec_store(dtpi_codec *codec, const void *in, size_t bytes, siz
 }
 
 dtp_status dtpi_codec_restore(dtpi_codec *codec, const void *stored, size_t stored_bytes,
-                              size_t width, void *out, size_t bytes, dtp_error *err)
+                              void *out, size_t bytes, dtp_error *err)
 {
     if (stored_bytes == bytes) {
         if (bytes)
@@ -57,5 +57,5 @@ dtp_status dtpi_codec_restore(dtpi_codec *codec, const void *stored, size_t stor
         return dtpi_fail(err, DTP_ERR_FORMAT,
                          "%zu stored bytes cannot be a chunk of %zu by codec %s", stored_bytes,
                          bytes, codec->ops->name);
-    return codec->ops->decode(codec, stored, stored_bytes, width, out, bytes, err);
+    return codec->ops->decode(codec, stored, stored_bytes, out, bytes, err);
 }

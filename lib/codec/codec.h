@@ -21,13 +21,13 @@ struct dtpi_codec_ops {
     void (*close)(dtpi_codec *codec);
 
     /*
-     * Optional: NULL stores every chunk plain. Encodes `bytes` bytes into at most `room`; sets
-     * `*bytes_out` to 0 where the result would not fit. `width` is the size of an element.
+     * Optional: NULL stores every chunk plain. Encodes `bytes` bytes of numbers of type `dtype` into at
+     * most `room`; sets `*bytes_out` to 0 where the result would not fit.
      */
-    dtp_status (*encode)(dtpi_codec *codec, const void *in, size_t bytes, size_t width, void *out,
+    dtp_status (*encode)(dtpi_codec *codec, const void *in, size_t bytes, dtp_dtype dtype, void *out,
                          size_t room, size_t *bytes_out, dtp_error *err);
     /* As encode. Decodes to exactly `plain_bytes` bytes, else FORMAT; never writes beyond them. */
-    dtp_status (*decode)(dtpi_codec *codec, const void *in, size_t bytes, size_t width, void *out,
+    dtp_status (*decode)(dtpi_codec *codec, const void *in, size_t bytes, void *out,
                          size_t plain_bytes, dtp_error *err);
 };
 
@@ -49,11 +49,11 @@ void dtpi_codec_close(dtpi_codec *codec);
 /*
  * The stored form of a chunk: points `*stored_out` at `in` itself or at `scratch` (room for `bytes`).
  */
-dtp_status dtpi_codec_store(dtpi_codec *codec, const void *in, size_t bytes, size_t width,
+dtp_status dtpi_codec_store(dtpi_codec *codec, const void *in, size_t bytes, dtp_dtype dtype,
                             void *scratch, const void **stored_out, size_t *stored_bytes_out,
                             dtp_error *err);
 /* The plain bytes of a stored chunk of a codec; equal sizes are copied. */
 dtp_status dtpi_codec_restore(dtpi_codec *codec, const void *stored, size_t stored_bytes,
-                              size_t width, void *out, size_t bytes, dtp_error *err);
+                              void *out, size_t bytes, dtp_error *err);
 
 #endif /* DTPI_CODEC_H */

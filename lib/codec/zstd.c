@@ -43,13 +43,13 @@ static dtp_status zstd_open(dtpi_codec *codec, dtp_error *err)
     return DTP_OK;
 }
 
-static dtp_status zstd_encode(dtpi_codec *codec, const void *in, size_t bytes, size_t width,
+static dtp_status zstd_encode(dtpi_codec *codec, const void *in, size_t bytes, dtp_dtype dtype,
                               void *out, size_t room, size_t *bytes_out, dtp_error *err)
 {
     zstd_state *s = codec->state;
     const size_t n = ZSTD_compress2(s->in, out, room, in, bytes);
 
-    (void)width;
+    (void)dtype;
     if (ZSTD_isError(n)) {
         if (ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
             return dtpi_fail_nomem(err, 0);
@@ -60,13 +60,12 @@ static dtp_status zstd_encode(dtpi_codec *codec, const void *in, size_t bytes, s
     return DTP_OK;
 }
 
-static dtp_status zstd_decode(dtpi_codec *codec, const void *in, size_t bytes, size_t width,
-                              void *out, size_t plain_bytes, dtp_error *err)
+static dtp_status zstd_decode(dtpi_codec *codec, const void *in, size_t bytes, void *out,
+                              size_t plain_bytes, dtp_error *err)
 {
     zstd_state *s = codec->state;
     const size_t n = ZSTD_decompressDCtx(s->out, out, plain_bytes, in, bytes);
 
-    (void)width;
     if (ZSTD_isError(n))
         return dtpi_fail(err, DTP_ERR_FORMAT, "bad zstd frame: %s", ZSTD_getErrorName(n));
     if (n != plain_bytes)

@@ -3,7 +3,7 @@
 """A second reader of checkpoints, written from docs/formats/ckpt.md alone: reads and checks a step.
 
 usage: read_ckpt.py STEP_DIR      prints name, dtype, shape and a sum of each tensor, or what is wrong
-Sums are compared where the package xxhash is installed; codec zstd needs the package zstandard.
+Sums are compared where the package xxhash is installed; codecs zstd and planes need the package zstandard.
 """
 
 import base64
@@ -75,10 +75,38 @@ def read_shard(step_dir, f):
 def decode(codec, stored, n):
     if len(stored) == n:
         return stored
+    if codec == "planes":
+        return decode_planes(stored, n)
     want(codec == "zstd", f"unknown codec {codec}")
+    return unzstd(stored, n)
+
+
+def unzstd(stored, n):
     import zstandard
 
     return zstandard.ZstdDecompressor().decompress(stored, max_output_size=n)
+
+
+def decode_planes(stored, n):
+    want(stored[0] < 8, "planes: unknown kind of unit")
+    width, turned, at, out = 1 << (stored[0] & 3), stored[0] & 4, 1, bytearray()
+    while len(out) < n:
+        units, heads, planes = min(131072, (n - len(out)) // width), at, []
+        at += 4 * width
+        for k in range(width):
+            tag, number = stored[heads + 4 * k], int.from_bytes(stored[heads + 4 * k + 1 : heads + 4 * k + 4], "little")
+            want(tag < 3, "planes: unknown tag")
+            took = 0 if tag == 1 else number
+            piece = stored[at : at + took]
+            planes.append(bytes([number]) * units if tag == 1 else piece if tag == 0 else unzstd(piece, units))
+            at += took
+        for i in range(units):
+            v = int.from_bytes(bytes(p[i] for p in planes), "little")
+            if turned:
+                v = v >> 1 | (v & 1) << (8 * width - 1)
+            out += v.to_bytes(width, "little")
+    want(at == len(stored), "planes: bytes behind the last block")
+    return bytes(out)
 
 
 def read_box(m, t, b, shards, chunks):

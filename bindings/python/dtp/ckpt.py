@@ -20,7 +20,7 @@ from dtp._ffi import Options, callback, encode, ffi, lib, text
 from dtp.group import Group
 
 Dir = Union[str, "os.PathLike[str]"]
-CODECS = {"none": lib.DTP_CODEC_NONE, "zstd": lib.DTP_CODEC_ZSTD}
+CODECS = {"none": lib.DTP_CODEC_NONE, "zstd": lib.DTP_CODEC_ZSTD, "planes": lib.DTP_CODEC_PLANES}
 
 
 class Shard(NamedTuple):

@@ -28,7 +28,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("codec", ["none", "zstd", "planes"])
 def test_a_state_comes_back_bit_for_bit(tmp_path: Path, state: dict[str, Any], codec: str) -> None:
     dtp.ckpt.save(tmp_path, 20, state, codec=codec, meta={"epoch": 3, "name": "ж"})
     assert dtp.ckpt.latest(tmp_path) == 20

@@ -47,7 +47,7 @@ static dtp_status open_golden(const char *name, dtpi_files *files, dtpi_load **l
 
 static void test_good_checkpoints_stay_readable(void **state)
 {
-    static const char *const names[] = { "good", "good-zstd" };
+    static const char *const names[] = { "good", "good-zstd", "good-planes" };
     DTPI_AUTO(files) dtpi_files *files = NULL;
 
     (void)state;
@@ -103,6 +103,7 @@ static void test_write(void **state)
 {
     write_one(*state, "good", DTP_CODEC_NONE);
     write_one(*state, "good-zstd", DTP_CODEC_ZSTD);
+    write_one(*state, "good-planes", DTP_CODEC_PLANES);
 }
 
 int main(int argc, char **argv)

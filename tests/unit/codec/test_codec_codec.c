@@ -12,9 +12,9 @@ static void round_trip(dtpi_codec *codec, const uint8_t *in, size_t bytes, size_
     const void *stored = NULL;
     size_t n = 0;
 
-    assert_ok(dtpi_codec_store(codec, in, bytes, 4, scratch, &stored, &n, ERR));
+    assert_ok(dtpi_codec_store(codec, in, bytes, DTP_F32, scratch, &stored, &n, ERR));
     assert_true(n <= bytes);
-    assert_ok(dtpi_codec_restore(codec, stored, n, 4, out, bytes, ERR));
+    assert_ok(dtpi_codec_restore(codec, stored, n, out, bytes, ERR));
     assert_memory_equal(out, in, bytes);
     *stored_bytes_out = n;
     free(scratch);
@@ -69,14 +69,14 @@ static void test_foreign_bytes_are_refused(void **state)
 
     (void)state;
     assert_ok(dtpi_codec_open(A, "zstd", &codec, ERR));
-    assert_ok(dtpi_codec_store(&codec, in, sizeof(in), 1, scratch, &stored, &n, ERR));
-    assert_status(DTP_ERR_FORMAT, dtpi_codec_restore(&codec, stored, n, 1, out, 4000, ERR));
-    assert_status(DTP_ERR_FORMAT, dtpi_codec_restore(&codec, stored, n - 1, 1, out, 4096, ERR));
-    assert_status(DTP_ERR_FORMAT, dtpi_codec_restore(&codec, "garbage", 7, 1, out, 4096, ERR));
-    assert_status(DTP_ERR_FORMAT, dtpi_codec_restore(&codec, in, 4096, 1, out, 100, ERR));
+    assert_ok(dtpi_codec_store(&codec, in, sizeof(in), DTP_U8, scratch, &stored, &n, ERR));
+    assert_status(DTP_ERR_FORMAT, dtpi_codec_restore(&codec, stored, n, out, 4000, ERR));
+    assert_status(DTP_ERR_FORMAT, dtpi_codec_restore(&codec, stored, n - 1, out, 4096, ERR));
+    assert_status(DTP_ERR_FORMAT, dtpi_codec_restore(&codec, "garbage", 7, out, 4096, ERR));
+    assert_status(DTP_ERR_FORMAT, dtpi_codec_restore(&codec, in, 4096, out, 100, ERR));
     dtpi_codec_close(&codec);
     assert_ok(dtpi_codec_open(A, "none", &codec, ERR));
-    assert_status(DTP_ERR_FORMAT, dtpi_codec_restore(&codec, in, 50, 1, out, 100, ERR));
+    assert_status(DTP_ERR_FORMAT, dtpi_codec_restore(&codec, in, 50, out, 100, ERR));
     dtpi_codec_close(&codec);
 }
 

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* planes_base.c - byte planes on any processor, and which variant is the best here. */
+#define KERNEL
+#include "codec/planes_body.h"
+
+DEFINE_PLANES(dtpi_planes_base, "base");
+
+static bool runs_here(const dtpi_planes *p)
+{
+#ifdef __x86_64__
+    if (p == &dtpi_planes_avx2)
+        return __builtin_cpu_supports("avx2");
+    if (p == &dtpi_planes_avx512)
+        return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi");
+#endif
+    return p == &dtpi_planes_base;
+}
+
+static const dtpi_planes *const variants[] = {
+#ifdef __x86_64__
+    &dtpi_planes_avx512, &dtpi_planes_avx2,
+#endif
+    &dtpi_planes_base,
+};
+
+const dtpi_planes *dtpi_planes_best(void)
+{
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(variants) - 1; i++)
+        if (runs_here(variants[i]))
+            return variants[i];
+    return &dtpi_planes_base;
+}
+
+const dtpi_planes *dtpi_planes_find(const char *name)
+{
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(variants); i++)
+        if (strcmp(variants[i]->name, name) == 0 && runs_here(variants[i]))
+            return variants[i];
+    return NULL;
+}
