@@ -58,8 +58,10 @@ static dtp_status connect_one(struct tcpstore *t, const dtpi_endpoint *e, uint32
     DTPI_AUTO_FD int fd = -1;
     int e2 = 0;
     socklen_t len = sizeof(e2);
+    dtpi_sa to;
 
-    dtp_status st = dtpi_tcp_connect(e, attempt, &fd, err);
+    dtpi_endpoint_get(e, attempt, &to);
+    dtp_status st = dtpi_tcp_connect(&to, 0, &fd, err);
     if (st < 0)
         return st;
     board_wire w = t->w;
