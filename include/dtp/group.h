@@ -16,11 +16,11 @@ extern "C" {
 
 typedef struct dtp_group dtp_group;
 
-enum { DTP_SECRET_BYTES = 32, DTP_GROUP_MAX_MSG = 1 << 20 };
+enum { DTP_SECRET_BYTES = 32, DTP_GROUP_MAX_MSG = 1 << 20, DTP_RANK_NEW = -1 };
 
 typedef struct dtp_group_opts {
     size_t size;
-    int32_t rank;               /* 0 .. world_size-1 */
+    int32_t rank;               /* 0 .. world_size-1; DTP_RANK_NEW: comes to a group that stands */
     int32_t world_size;         /* 0: a group of one, no network */
     int32_t local_rank;         /* among the ranks of this machine */
     int32_t local_size;         /* 0: world_size (all on this machine) */
@@ -81,6 +81,7 @@ typedef struct dtp_group_member {
     int32_t node;               /* 0 .. n_nodes-1, in order of the lowest rank */
     int32_t pid;
     const char *host;           /* name the node gave itself; lent */
+    int32_t identity;           /* number in the first generation; newcomers: from its size on */
 } dtp_group_member;
 
 /* Row of `rank`. Errors: RANGE, INVAL (`size`). Threads: any. Since 0.1. */
@@ -162,6 +163,29 @@ DTP_API void dtp_group_free(void *p);
  */
 DTP_API dtp_status dtp_group_split(dtp_group *group, int32_t color, int32_t key, int timeout_ms,
                                    dtp_group **group_out, dtp_error *err);
+
+typedef struct dtp_reform_opts {
+    size_t size;
+    int32_t timeout_ms;         /* 0: the group's default; negative: no deadline */
+    int32_t min_size;           /* with fewer ranks there is no new group; 0: 1 */
+} dtp_reform_opts;
+
+#define DTP_REFORM_OPTS_INIT { .size = sizeof(dtp_reform_opts) }
+
+/*
+ * The survivors go on without those that were lost, and with the newcomers that wait: a new group, one
+ * generation later, in which the ranks keep their order and are numbered anew. Collective over the live
+ * ranks of the group of all ranks; who does not call in time is left out and told so. The old group and
+ * what was split from it are over and only to be closed; split and open collectives on the new one.
+ * Errors: PEER (left out; fewer than `min_size`; the agent or the root is gone), ABORTED, INVAL (a group
+ * that was split off), TIMEOUT, NOMEM, LIMIT, BUSY, FORKED, INTERRUPTED. Caller closes both. Threads: ctx.
+ * Since 0.1.
+ */
+DTP_API dtp_status dtp_group_reform(dtp_group *group, const dtp_reform_opts *opts,
+                                    dtp_group **group_out, dtp_error *err);
+
+/* Newcomers (DTP_RANK_NEW) that wait for a re-form, as far as this node knows. Threads: any. Since 0.1. */
+DTP_API int32_t dtp_group_n_waiting(const dtp_group *group);
 
 /*
  * Ends the group for all ranks: every blocked or later call returns ABORTED with `reason`.

@@ -51,6 +51,11 @@ static void on_table(void *user)
     agent_welcome_all(user);
 }
 
+static void on_formed(void *user, dtpi_msg *msg)
+{
+    agent_formed_all(user, msg);
+}
+
 static void drop_local(void *user, uint32_t slot)
 {
     struct agent_conn *conn = agent_conn_of(user, CONN_LOCAL, slot);
@@ -75,6 +80,7 @@ static const dtpi_core_ops core_ops = {
     .verdict = on_verdict,
     .drop_local = drop_local,
     .drop_child = drop_child,
+    .formed = on_formed,
 };
 
 /* ---- connections ---- */

@@ -46,21 +46,27 @@ static dtp_status make_file(const char *name, uint64_t bytes, int *fd_out, dtp_e
     return DTP_OK;
 }
 
+/* A control page; the one before, of the generation before, is let go. */
 dtp_status agent_files_open(dtpi_agent *agent, dtp_error *err)
 {
-    dtp_status st = make_file("dtp-control", SHARED_PAGE_BYTES, &agent->control_fd, err);
+    DTPI_AUTO_FD int fd = -1;
 
+    const dtp_status st = make_file("dtp-control", SHARED_PAGE_BYTES, &fd, err);
     if (st < 0)
         return st;
-    void *p = mmap(NULL, SHARED_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, agent->control_fd, 0);
+    void *p = mmap(NULL, SHARED_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
         return dtpi_fail(err, DTP_ERR_NOMEM, "cannot map the control page: %m");
+    if (agent->control)
+        munmap(agent->control, SHARED_PAGE_BYTES);
+    dtpi_close_fd(&agent->control_fd);
+    agent->control_fd = dtpi_take_fd(&fd);
     agent->control = p;
     agent->control->magic = SHARED_MAGIC;
     return DTP_OK;
 }
 
-void agent_files_close(dtpi_agent *agent)
+static void drop_memories(dtpi_agent *agent)
 {
     while (agent->memory) {
         struct agent_memory *m = agent->memory;
@@ -69,6 +75,11 @@ void agent_files_close(dtpi_agent *agent)
         dtpi_buf_free(&m->given);
         dtpi_free(dtpi_ctx_alloc(agent->ctx), m, sizeof(*m));
     }
+}
+
+void agent_files_close(dtpi_agent *agent)
+{
+    drop_memories(agent);
     if (agent->control)
         munmap(agent->control, SHARED_PAGE_BYTES);
     dtpi_close_fd(&agent->control_fd);
@@ -124,7 +135,8 @@ static dtp_status publish_table(dtpi_agent *agent, dtp_error *err)
 static dtpi_buf begin(const dtpi_agent *agent, uint8_t type, uint64_t group, uint32_t seq)
 {
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
-    const dtpi_frame f = { .type = type, .attempt = agent->o.attempt, .generation = 1, .seq = seq,
+    const dtpi_frame f = { .type = type, .attempt = agent->o.attempt, .generation = dtpi_core_generation(agent->core),
+                           .seq = seq,
                            .group = group, .rank = -1 };
 
     dtpi_frame_begin(&b, &f);
@@ -143,6 +155,18 @@ void agent_welcome_all(dtpi_agent *agent)
             dtpi_link_send(agent->by_local[i]->link, m, fds, 2);
     if (!m)
         dtpi_fail_nomem(&agent->trouble, 0);
+}
+
+/* A generation begins: its members get a control page of its own, the table stays. */
+void agent_formed_all(dtpi_agent *agent, dtpi_msg *msg)
+{
+    drop_memories(agent);
+    if (agent_files_open(agent, &agent->trouble) < 0)
+        return;
+    const int fds[2] = { agent->control_fd, agent->table_fd };
+    for (uint32_t i = 0; i < agent->n_by_local; i++)
+        if (agent->by_local[i] && dtpi_core_is_local_member(agent->core, DTPI_WORLD_ID, i))
+            dtpi_link_send(agent->by_local[i]->link, msg, fds, 2);
 }
 
 /* ---- node memory ---- */

@@ -101,6 +101,7 @@ dtp_status agent_files_open(dtpi_agent *agent, dtp_error *err);
 void agent_files_close(dtpi_agent *agent);
 void agent_set_word(dtpi_agent *agent, dtp_status status);
 void agent_welcome_all(dtpi_agent *agent);
+void agent_formed_all(dtpi_agent *agent, dtpi_msg *msg);
 /* True where the message was about node memory. */
 bool agent_memory_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
 

@@ -30,6 +30,8 @@ dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, v
     c->user = user;
     c->now = opts->now_ns;
     c->generation = 1;
+    c->is_judge = opts->is_root;
+    core_reform_init(c);
     c->flush_at_ns = INT64_MAX;
     c->beat_at_ns = opts->now_ns + c->o.beat_ns;
     c->join_at_ns = opts->join_timeout_ns ? opts->now_ns + opts->join_timeout_ns : INT64_MAX;
@@ -59,6 +61,8 @@ void dtpi_core_free(dtpi_core *c)
     }
     dtpi_free(&a, c->rows, world * sizeof(*c->rows));
     dtpi_free(&a, c->verdict.failed, c->verdict.n_failed * sizeof(*c->verdict.failed));
+    core_reform_free(c);
+    dtpi_free(&a, c->members, c->n_members * sizeof(*c->members));
     dtpi_free(&a, c->locals, c->n_locals * sizeof(*c->locals));
     dtpi_free(&a, c->children, c->n_children * sizeof(*c->children));
     dtpi_free(&a, c->nodes, c->cap_nodes * sizeof(*c->nodes));
@@ -292,6 +296,11 @@ void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
         core_on_join(c, slot, &f);
         return;
     }
+    /* The fence: nothing of another generation is acted on. */
+    if (c->locals[slot].joined && f.generation != c->generation) {
+        c->n_stale++;
+        return;
+    }
     if (!c->locals[slot].joined)
         ok = false;
     else if (f.type == DTPI_F_ABORT)
@@ -300,6 +309,8 @@ void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
         core_join_expired(c), ok = true;
     else if (f.type == DTPI_F_LEAVE && !c->has_table)
         leave_early(c, slot), ok = true;
+    else if (f.type == DTPI_F_REFORM)
+        core_on_reform_local(c, slot, &f), ok = true;
     else
         ok = local_call(c, slot, &f, in);
     if (!ok) {
@@ -353,6 +364,10 @@ void dtpi_core_child_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
     c->children[slot].heard_ns = now_ns;
     if (!dtpi_frame_read(in->data, in->bytes, &f) || f.attempt != c->o.attempt)
         ok = false;
+    else if (f.generation != c->generation)
+        c->n_stale++;
+    else if (f.type == DTPI_F_REFORM)
+        ok = core_on_reform_child(c, slot, &f);
     else if (f.type == DTPI_F_ROWS)
         ok = core_on_rows(c, slot, &f, in);
     else if (f.type == DTPI_F_DEATH)
@@ -380,6 +395,10 @@ void dtpi_core_parent_msg(dtpi_core *c, const dtpi_in *in, int64_t now_ns)
     c->parent_heard_ns = now_ns;
     if (!dtpi_frame_read(in->data, in->bytes, &f) || f.attempt != c->o.attempt)
         return;
+    if (f.generation != c->generation) {
+        c->n_stale++;
+        return;
+    }
     switch (f.type) {
     case DTPI_F_NODE: {
         dtpi_rd r = dtpi_rd_init(f.body, f.bytes);
@@ -398,6 +417,9 @@ void dtpi_core_parent_msg(dtpi_core *c, const dtpi_in *in, int64_t now_ns)
         break;
     case DTPI_F_VALUE:
         core_on_value(c, &f, in);
+        break;
+    case DTPI_F_FORMED:
+        core_on_formed(c, &f, in);
         break;
     case DTPI_F_DOWN:
     case DTPI_F_PROBE:
@@ -421,6 +443,7 @@ void dtpi_core_local_end(dtpi_core *c, uint32_t slot, const char *cause, int64_t
     c->locals[slot].used = false;
     if (l.joined && !l.left)
         core_death_of_local(c, l.rank, l.pid, cause);
+    core_reform_check(c);
 }
 
 void dtpi_core_child_end(dtpi_core *c, uint32_t slot, int64_t now_ns)
@@ -430,6 +453,7 @@ void dtpi_core_child_end(dtpi_core *c, uint32_t slot, int64_t now_ns)
         return;
     c->children[slot].used = false;
     core_child_died(c, slot);
+    core_reform_check(c);
 }
 
 void dtpi_core_parent_end(dtpi_core *c, dtp_status status, const char *why, int64_t now_ns)
@@ -509,6 +533,7 @@ void dtpi_core_tick(dtpi_core *c, int64_t now_ns)
         beat(c);
     core_join_tick(c);
     core_verdict_tick(c);
+    core_reform_tick(c);
 }
 
 int64_t dtpi_core_next_ns(const dtpi_core *c)
@@ -521,6 +546,7 @@ int64_t dtpi_core_next_ns(const dtpi_core *c)
         at = c->beat_at_ns;
     if (!c->has_table && !c->has_verdict)
         at = DTPI_MIN(at, DTPI_MIN(c->join_at_ns, c->flush_at_ns));
+    at = DTPI_MIN(at, core_reform_next_ns(c));
     if (c->verdict_due)
         at = DTPI_MIN(at, c->verdict_at_ns);
     return at;
@@ -572,6 +598,16 @@ bool dtpi_core_is_done(const dtpi_core *c)
         if (c->locals[i].used && !c->locals[i].left)
             return false;
     return c->has_table || c->has_verdict || c->n_joined_local >= c->o.n_local;
+}
+
+uint32_t dtpi_core_generation(const dtpi_core *c)
+{
+    return c->generation;
+}
+
+uint64_t dtpi_core_n_stale(const dtpi_core *c)
+{
+    return c->n_stale;
 }
 
 uint64_t dtpi_core_n_sent(const dtpi_core *c)

@@ -32,7 +32,7 @@ typedef struct dtpi_core_opts {
     int64_t beat_ns;            /* between agents; 0: 1 s */
 } dtpi_core_opts;
 
-/* What comes out. Messages are lent (take a reference to keep). All mandatory. */
+/* What comes out. Messages are lent (take a reference to keep). Mandatory where not said otherwise. */
 typedef struct dtpi_core_ops {
     void (*to_local)(void *user, uint32_t slot, dtpi_msg *msg);
     void (*to_child)(void *user, uint32_t slot, dtpi_msg *msg);
@@ -44,6 +44,11 @@ typedef struct dtpi_core_ops {
     /* Close the connection, after what was sent to it. */
     void (*drop_local)(void *user, uint32_t slot);
     void (*drop_child)(void *user, uint32_t slot);
+    /*
+     * Optional: a generation begins. New memory files for the local members (dtpi_core_is_local_member of
+     * the world), sent with this message; NULL: it goes out by to_local.
+     */
+    void (*formed)(void *user, dtpi_msg *msg);
 } dtpi_core_ops;
 
 dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, void *user,
@@ -115,6 +120,9 @@ bool dtpi_core_is_done(const dtpi_core *core);
 /* Members of `group` in local slots; 0 when there is no such group. */
 uint32_t dtpi_core_n_local_members(const dtpi_core *core, uint64_t group);
 bool dtpi_core_is_local_member(const dtpi_core *core, uint64_t group, uint32_t slot);
+uint32_t dtpi_core_generation(const dtpi_core *core);
+/* Messages of another generation that were dropped. */
+uint64_t dtpi_core_n_stale(const dtpi_core *core);
 /* Messages sent so far, for tests and reports. */
 uint64_t dtpi_core_n_sent(const dtpi_core *core);
 

@@ -21,11 +21,13 @@ enum { DTPI_VIA_LOCAL = -1, DTPI_VIA_ABOVE = -2 };
 
 struct core_local {
     bool used, joined, left;
+    bool calls;                 /* for a re-form */
     int32_t rank, pid;
 };
 
 struct core_child {
     bool used, bye;
+    bool complete;              /* all that live behind it have called for a re-form */
     int64_t heard_ns;
 };
 
@@ -96,6 +98,17 @@ struct core_group {
     uint32_t n_asked, cap_asked;
 };
 
+/* A re-form in the making. */
+struct core_reform {
+    bool is_on;                 /* somebody has called */
+    bool said;                  /* to the parent: complete */
+    uint32_t round;             /* re-forms of this generation that failed */
+    uint32_t min_size;
+    int64_t deadline_ns;        /* the first of the callers' */
+    int64_t flush_at_ns;
+    dtpi_buf callers;           /* int32_t: at the root all, below what has not gone up yet */
+};
+
 struct dtpi_core {
     dtp_allocator a;
     dtpi_core_opts o;
@@ -104,6 +117,12 @@ struct dtpi_core {
     void *user;
     int64_t now;
     uint32_t generation;
+    int32_t *members;           /* identities in this generation, ascending; NULL: all of the first */
+    uint32_t n_members;
+    uint64_t n_stale;           /* messages of another generation, dropped */
+    bool is_judge;              /* the root, or who stands in for it */
+    uint32_t n_orphaned;        /* ranks whose agent lost its parent and may come back */
+    struct core_reform reform;
 
     struct core_local *locals;
     uint32_t n_locals;          /* room */
@@ -179,6 +198,8 @@ void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_
 /* The root's verdict when the time to join is over. */
 void core_decide_missing(dtpi_core *c);
 void core_apply(dtpi_core *c, const dtpi_verdict *v);
+/* Forgets verdict and deaths: a generation begins, or the core ends. */
+void core_verdict_drop(dtpi_core *c);
 /* Tells the parent, which judges. */
 void core_death_up(dtpi_core *c, const dtpi_verdict *v);
 void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *text);
@@ -189,6 +210,20 @@ void core_verdict_tick(dtpi_core *c);
 void core_on_death(dtpi_core *c, const dtpi_frame *f);
 void core_on_verdict(dtpi_core *c, const dtpi_frame *f);
 void core_on_abort(dtpi_core *c, const dtpi_frame *f);
+
+/* reform.c */
+void core_reform_init(dtpi_core *c);
+void core_reform_free(dtpi_core *c);
+void core_on_reform_local(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
+bool core_on_reform_child(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
+void core_on_formed(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in);
+/* Something changed that a re-form may have waited for. */
+void core_reform_check(dtpi_core *c);
+/* What waits to go up goes, before something that must not overtake it. */
+void core_reform_flush(dtpi_core *c);
+void core_reform_lost(dtpi_core *c, const int32_t *lost, uint32_t n);
+void core_reform_tick(dtpi_core *c);
+int64_t core_reform_next_ns(const dtpi_core *c);
 
 /* join.c */
 void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
@@ -203,6 +238,9 @@ struct core_group *core_group_find(const dtpi_core *c, uint64_t id);
 bool core_group_add(dtpi_core *c, uint64_t id, int32_t *members_take, uint32_t n);
 void core_group_free(dtpi_core *c, struct core_group *g);
 int32_t core_member(const struct core_group *g, uint32_t index);
+/* Index of a rank in the group of all ranks of this generation, -1: none; before the table: itself. */
+int32_t core_index_of(const dtpi_core *c, int32_t rank);
+uint32_t core_world_n(const dtpi_core *c);
 /* The first member outside this subtree; 0 where there is none. */
 uint32_t core_first_above(const dtpi_core *c, const struct core_group *g);
 struct core_source *core_source_of_local(struct core_group *g, uint32_t slot);

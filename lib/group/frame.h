@@ -41,7 +41,9 @@ typedef enum dtpi_frame_type {
     DTPI_F_UCX = 23,        /* between agents: an address, to go on over UCX */
     DTPI_F_SWITCH = 24,     /* between agents: the last message over TCP */
     DTPI_F_CHANGE = 25,     /* key-value, up: add, compare and set, append, unset, count */
-    DTPI_F_END = 26
+    DTPI_F_REFORM = 26,     /* up: these ranks go on in the next generation */
+    DTPI_F_FORMED = 27,     /* down: its members; or why there is none */
+    DTPI_F_END = 28
 } dtpi_frame_type;
 
 typedef struct dtpi_frame {
@@ -109,5 +111,11 @@ typedef struct dtpi_verdict {
 void dtpi_verdict_write(dtpi_buf *b, const dtpi_verdict *v);
 /* `failed_out` has room for `world` ranks. */
 bool dtpi_verdict_read(const dtpi_frame *f, uint32_t world, dtpi_verdict *out, int32_t *failed_out);
+
+/* Ranges of ranks below `limit`, ascending: appended to `out` one by one, int32_t. */
+bool dtpi_ranges_read(dtpi_rd *r, uint32_t limit, dtpi_buf *out);
+/* The body of FORMED; `members_out` gets the identities, ascending. */
+bool dtpi_formed_read(const dtpi_frame *f, uint32_t limit, dtp_status *status_out, char *text_out,
+                      size_t room, dtpi_buf *members_out);
 
 #endif /* DTPI_GROUP_FRAME_H */

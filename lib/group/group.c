@@ -164,7 +164,7 @@ int32_t dtp_group_size(const dtp_group *g)
 
 int32_t dtp_group_local_rank(const dtp_group *g)
 {
-    if (g->id == DTPI_WORLD_ID && g->session->link)
+    if (g->id == DTPI_WORLD_ID && g->session->table && !g->members)
         return (int32_t)session_row(g->session, g->rank)->local_rank;
     return (int32_t)g->index[g->rank];
 }
@@ -195,11 +195,12 @@ dtp_status dtp_group_get(const dtp_group *g, int32_t rank, dtp_group_member *mem
                                                       g->size));
     m.node = (int32_t)g->node[rank];
     m.local_rank = (int32_t)g->index[rank];
-    if (g->session->link) {
+    if (g->session->table) {
         const struct shared_row *row = session_row(g->session, group_world_rank(g, rank));
         m.pid = row->pid;
         m.host = session_node(g->session, row->node)->host;
-        if (g->id == DTPI_WORLD_ID)
+        m.identity = group_world_rank(g, rank);
+        if (g->id == DTPI_WORLD_ID && !g->members)
             m.local_rank = (int32_t)row->local_rank;
     } else {
         m.pid = (int32_t)getpid();  /* alone */
@@ -282,33 +283,6 @@ void dtpi_group_poll(dtp_group *g)
         return;
     session_poll(g->session);
     dtpi_ctx_leave(g->ctx);
-}
-
-void dtp_group_abort(dtp_group *g, const char *reason)
-{
-    struct session *s = g->session;
-    dtpi_verdict v = { .status = DTP_ERR_ABORTED };
-
-    if (!dtpi_ctx_alive(g->ctx))
-        return;
-    if (s->link) {
-        dtpi_buf b = session_begin(s, DTPI_F_ABORT, DTPI_WORLD_ID, 0, 0);
-        char text[120];
-        snprintf(text, sizeof(text), "%s", reason ? reason : "no reason given");
-        dtpi_wr_text(&b, text);
-        session_send(s, &b);
-        dtpi_control_set(s->control, DTP_ERR_ABORTED);
-        return;
-    }
-    dtpi_control_set(s->control, DTP_ERR_ABORTED);
-    snprintf(v.text, sizeof(v.text), "aborted: %.120s", reason ? reason : "no reason given");
-    pthread_mutex_lock(&s->mutex);
-    if (!atomic_load(&s->has_verdict)) {
-        s->verdict = v;
-        atomic_store(&s->has_verdict, true);
-    }
-    pthread_mutex_unlock(&s->mutex);
-    dtp_ctx_wake(g->ctx);
 }
 
 size_t dtp_group_failed(const dtp_group *g, int32_t *ranks_out, size_t capacity)

@@ -15,7 +15,7 @@
 #include "group/shared.h"
 #include "net/link.h"
 
-enum { GROUP_LANES = DTPI_LANE_MAX + 1, GROUP_GRACE_MS = 2000 };
+enum { GROUP_LANES = DTPI_LANE_MAX + 1, GROUP_GRACE_MS = 2000, GROUP_REFORM_GRACE_MS = 200 };
 
 /* A collective call that has not ended. */
 struct call {
@@ -55,11 +55,24 @@ struct question {
     int fd;
 };
 
+/* A re-form that this rank waits for. */
+struct renewal {
+    struct session *session;
+    struct session *next;
+    bool done;
+    dtp_error error;
+};
+
+/* One generation, as this rank sees it. */
 struct session {
     dtp_ctx *ctx;
     uint32_t n_groups;          /* open groups */
-    int32_t rank, world, local_rank;
+    int32_t rank, world, local_rank;    /* identities; `world` of them have rows */
+    int32_t *members;           /* identities of the group of all ranks, ascending; NULL: 0 .. world-1 */
+    uint32_t n_members;
     uint32_t attempt, generation;
+    uint32_t round;             /* re-forms of this generation that failed */
+    struct renewal *renewal;
     int timeout_ms;
     char job[64];
     dtpi_link *link;            /* NULL: a group of one */
@@ -73,6 +86,7 @@ struct session {
     char root[256];             /* "host:port", "": one machine */
     struct session_net *net;    /* data.c */
     bool agent_left;            /* in order */
+    bool agent_gone;            /* the connection or the process ended */
     dtp_error join_error;
 
     struct control_page *control;
@@ -85,9 +99,12 @@ struct session {
     struct question *questions;
     uint32_t next_seq;
 
-    pthread_mutex_t mutex;      /* the verdict, read from any thread */
+    pthread_mutex_t mutex;      /* the verdict, read from any thread; `link` where that aborts */
     _Atomic bool has_verdict;
     dtpi_verdict verdict;
+    dtpi_task abort_task;       /* an abort from any thread ends this rank's calls soon */
+    dtpi_timer abort_timer;
+    char abort_reason[120];
 };
 
 struct dtp_group {
@@ -124,6 +141,20 @@ void session_poll(struct session *s);
 
 extern const dtpi_link_ops session_link_ops;
 void session_watch_agent(struct session *s);
+void session_watch_pidfd(struct session *s);
+dtp_status session_map_files(struct session *s, int control_fd, int table_fd, dtp_error *err);
+dtp_status session_open_alone(struct session *s, dtp_error *err);
+
+/* renew.c: the next generation */
+void session_formed(struct session *s, const dtpi_frame *f);
+void session_other_generation(struct session *s, const dtpi_frame *f);
+/* Rank in the group of all ranks of this generation; -1: none. */
+int32_t session_rank_of(const struct session *s, int32_t identity);
+int32_t session_size(const struct session *s);
+
+/* abort.c: an abort from any thread */
+void session_init_abort(struct session *s);
+void session_close_abort(struct session *s);
 
 /* connect.c */
 dtp_status session_connect(struct session *s, const dtp_group_opts *o, int64_t deadline_ns,

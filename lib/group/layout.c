@@ -23,7 +23,7 @@ static void number_nodes(dtp_group *g, uint32_t *number)
 {
     for (int32_t i = 0; i < g->size; i++) {
         const uint32_t world_node =
-            g->session->link ? session_row(g->session, group_world_rank(g, i))->node : 0;
+            g->session->table ? session_row(g->session, group_world_rank(g, i))->node : 0;
         if (number[world_node] == 0)
             number[world_node] = ++g->n_nodes;
         g->node[i] = number[world_node] - 1;

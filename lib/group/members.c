@@ -20,6 +20,29 @@ int32_t core_member(const struct core_group *g, uint32_t index)
     return g->members ? g->members[index] : (int32_t)index;
 }
 
+int32_t core_index_of(const dtpi_core *c, int32_t rank)
+{
+    uint32_t low = 0, high = c->n_members;
+
+    if (!c->members)
+        return rank;
+    while (low < high) {
+        const uint32_t mid = (low + high) / 2;
+        if (c->members[mid] == rank)
+            return (int32_t)mid;
+        if (c->members[mid] < rank)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return -1;
+}
+
+uint32_t core_world_n(const dtpi_core *c)
+{
+    return c->members ? c->n_members : c->o.world_size;
+}
+
 uint32_t core_first_above(const dtpi_core *c, const struct core_group *g)
 {
     for (uint32_t i = 0; i < g->n; i++)
@@ -158,6 +181,7 @@ void core_on_leave(dtpi_core *c, struct core_source *s, struct core_group *g, co
         core_source_left(c, g, s);
     if (g->n_left == g->n_subtree && g->id != DTPI_WORLD_ID)
         group_remove(c, g);
+    core_reform_check(c);
 }
 
 /* ---- split ---- */

@@ -69,7 +69,7 @@ static bool table_fits(const struct session *s)
     return true;
 }
 
-static dtp_status map_files(struct session *s, int control_fd, int table_fd, dtp_error *err)
+dtp_status session_map_files(struct session *s, int control_fd, int table_fd, dtp_error *err)
 {
     struct stat st;
 
@@ -98,15 +98,15 @@ static void welcome(struct session *s, const dtpi_frame *f)
     if (s->state != SESSION_JOINING)
         return;
     s->generation = f->generation;
-    s->state = map_files(s, control_fd, table_fd, &s->join_error) < 0 ? SESSION_FAILED
-                                                                      : SESSION_MEMBER;
+    s->state = session_map_files(s, control_fd, table_fd, &s->join_error) < 0 ? SESSION_FAILED
+                                                                              : SESSION_MEMBER;
 }
 
 /* ---- the verdict ---- */
 
-static void fail_error(const dtpi_verdict *v, dtp_error *out)
+static void fail_error(const struct session *s, const dtpi_verdict *v, dtp_error *out)
 {
-    dtpi_fail_rank(out, v->status, v->n_failed ? v->failed[0] : -1, "%s", v->text);
+    dtpi_fail_rank(out, v->status, v->n_failed ? session_rank_of(s, v->failed[0]) : -1, "%s", v->text);
     dtpi_noun(out, "group", v->status);
 }
 
@@ -126,12 +126,17 @@ void session_fail(struct session *s, const dtpi_verdict *v)
             s->verdict.n_failed = 0;
         atomic_store(&s->has_verdict, true);
     }
+    /* An abort says that a re-form is not to be waited for either. */
+    if (!is_first && v->status == DTP_ERR_ABORTED) {
+        s->verdict.status = v->status;
+        memcpy(s->verdict.text, v->text, sizeof(s->verdict.text));
+    }
     pthread_mutex_unlock(&s->mutex);
     if (!is_first)
         return;
     if (s->control)
         dtpi_control_set(s->control, v->status);
-    fail_error(v, &e);
+    fail_error(s, v, &e);
     if (s->state < SESSION_MEMBER) {
         s->join_error = e;
         s->state = SESSION_FAILED;
@@ -146,7 +151,7 @@ dtp_status session_verdict(struct session *s, dtp_error *err)
         return DTP_OK;
     pthread_mutex_lock(&s->mutex);
     dtp_error e;
-    fail_error(&s->verdict, &e);
+    fail_error(s, &s->verdict, &e);
     pthread_mutex_unlock(&s->mutex);
     if (err)
         *err = e;
@@ -160,6 +165,7 @@ static void agent_died(struct session *s)
     int32_t *lost = NULL;
     const dtp_allocator *a = dtpi_ctx_alloc(s->ctx);
 
+    s->agent_gone = true;
     if (s->state == SESSION_FAILED)
         return;
     if (s->state != SESSION_MEMBER) {
@@ -177,14 +183,15 @@ static void agent_died(struct session *s)
     lost = dtpi_alloc_array(a, (size_t)s->world, sizeof(*lost));
     v.failed = lost;
     if (n->host_rank >= 0 && n->host_rank < s->world) {
-        snprintf(v.text, sizeof(v.text), "rank %d of %d (node %s, pid %d) died", n->host_rank, s->world,
-                 n->host, session_row(s, n->host_rank)->pid);
+        snprintf(v.text, sizeof(v.text), "rank %d of %d (node %s, pid %d) died",
+                 session_rank_of(s, n->host_rank), session_size(s), n->host,
+                 session_row(s, n->host_rank)->pid);
         if (lost)
             lost[v.n_failed++] = n->host_rank;
     } else {
         snprintf(v.text, sizeof(v.text), "the agent of node %s ended", n->host);
         for (int32_t i = 0; lost && i < s->world; i++)
-            if (session_row(s, i)->node == node)
+            if (session_row(s, i)->node == node && session_rank_of(s, i) >= 0)
                 lost[v.n_failed++] = i;
     }
     session_fail(s, &v);
@@ -261,6 +268,11 @@ static void link_frame(dtpi_link *link, void *user, const uint8_t *data, size_t 
     }
     if (s->state >= SESSION_FAILED || !dtpi_frame_read(data, bytes, &f) || f.attempt != s->attempt)
         return;
+    /* The fence: nothing of another generation is acted on. */
+    if (s->state == SESSION_MEMBER && f.generation != s->generation) {
+        session_other_generation(s, &f);
+        return;
+    }
     switch (f.type) {
     case DTPI_F_WELCOME:
         welcome(s, &f);
@@ -282,6 +294,9 @@ static void link_frame(dtpi_link *link, void *user, const uint8_t *data, size_t 
         break;
     case DTPI_F_BYE:
         s->agent_left = true;
+        break;
+    case DTPI_F_FORMED:
+        session_formed(s, &f);
         break;
     default:
         break;
@@ -323,6 +338,11 @@ void session_watch_agent(struct session *s)
     if (s->agent_pid <= 0 || s->agent_pid == getpid())
         return;
     s->agent_pidfd = (int)syscall(SYS_pidfd_open, s->agent_pid, 0);
+    session_watch_pidfd(s);
+}
+
+void session_watch_pidfd(struct session *s)
+{
     if (s->agent_pidfd < 0)
         return;
     s->agent_source =
@@ -343,9 +363,12 @@ void session_poll(struct session *s)
 
 void session_close(struct session *s)
 {
+    if (!s)
+        return;
     const dtp_allocator *a = dtpi_ctx_alloc(s->ctx);
     const bool alive = dtpi_ctx_alive(s->ctx);
 
+    session_close_abort(s);
     if (s->agent_pidfd >= 0)
         dtpi_source_remove(s->ctx, &s->agent_source);
     dtpi_close_fd(&s->agent_pidfd);
@@ -365,11 +388,12 @@ void session_close(struct session *s)
         munmap((void *)(uintptr_t)s->table, s->table_bytes);
     if (s->verdict.failed)
         dtpi_free(a, s->verdict.failed, s->verdict.n_failed * sizeof(int32_t));
+    dtpi_free(a, s->members, s->n_members * sizeof(int32_t));
     pthread_mutex_destroy(&s->mutex);
     dtpi_free(a, s, sizeof(*s));
 }
 
-static dtp_status open_alone(struct session *s, dtp_error *err)
+dtp_status session_open_alone(struct session *s, dtp_error *err)
 {
     s->control = dtpi_alloc(dtpi_ctx_alloc(s->ctx), sizeof(*s->control));
     if (!s->control)
@@ -400,7 +424,8 @@ dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *o, struct session **
     snprintf(s->job, sizeof(s->job), "%s", o->job);
     snprintf(s->root, sizeof(s->root), "%s", o->root ? o->root : "");
     pthread_mutex_init(&s->mutex, NULL);
-    st = o->world_size <= 1 ? open_alone(s, err) : session_connect(s, o, deadline, err);
+    session_init_abort(s);
+    st = o->world_size <= 1 ? session_open_alone(s, err) : session_connect(s, o, deadline, err);
     if (st < 0) {
         session_close(s);
         return st;

@@ -13,6 +13,7 @@ enum { SHARED_MAGIC = 0x31707464, SHARED_PAGE_BYTES = 4096 };
 struct control_page {
     _Atomic uint32_t word;      /* 0: healthy, else minus the verdict's status */
     uint32_t magic;
+    _Atomic uint32_t n_waiting; /* newcomers, as the agent knows */
 };
 
 struct shared_row {

@@ -18,6 +18,23 @@ static int compare_ranks(const void *a, const void *b)
     return *(const int32_t *)a < *(const int32_t *)b ? -1 : *(const int32_t *)a > *(const int32_t *)b;
 }
 
+/* In the numbers of this generation. */
+static void format_ranks(const dtpi_core *c, const int32_t *ranks, uint32_t n, char *text_out,
+                         size_t room)
+{
+    dtpi_buf b = dtpi_buf_init(&c->a);
+
+    for (uint32_t i = 0; i < n; i++) {
+        const int32_t index = core_index_of(c, ranks[i]);
+        dtpi_buf_append(&b, &index, sizeof(index));
+    }
+    if (b.failed)
+        snprintf(text_out, room, "(%u of them)", n);
+    else
+        dtpi_format_ranks((const int32_t *)(const void *)b.data, n, text_out, room);
+    dtpi_buf_free(&b);
+}
+
 static void add_dead(dtpi_core *c, int32_t rank)
 {
     dtpi_buf_append(&c->dead, &rank, sizeof(rank));
@@ -41,13 +58,34 @@ static void keep_verdict(dtpi_core *c, const dtpi_verdict *v)
         c->verdict.n_failed = 0;
 }
 
+void core_verdict_drop(dtpi_core *c)
+{
+    dtpi_free(&c->a, c->verdict.failed, c->verdict.n_failed * sizeof(*c->verdict.failed));
+    c->verdict = (dtpi_verdict){ .status = DTP_OK };
+    c->has_verdict = c->verdict_due = false;
+    c->death_text[0] = '\0';
+    dtpi_buf_reset(&c->dead);
+}
+
+/* An abort after a failure says that nobody is to wait for a re-form: it replaces status and text. */
+static bool is_final(const dtpi_core *c, dtp_status status)
+{
+    return c->has_verdict &&
+           (status != DTP_ERR_ABORTED || c->verdict.status == DTP_ERR_ABORTED);
+}
+
 void core_apply(dtpi_core *c, const dtpi_verdict *v)
 {
-    if (c->has_verdict)
+    if (is_final(c, v->status))
         return;
+    if (c->has_verdict) {
+        c->verdict.status = v->status;
+        memcpy(c->verdict.text, v->text, sizeof(c->verdict.text));
+    } else {
+        keep_verdict(c, v);
+    }
     c->has_verdict = true;
     c->verdict_due = false;
-    keep_verdict(c, v);
     c->ops->verdict(c->user, &c->verdict);
     dtpi_buf b = core_begin(c, DTPI_F_VERDICT, DTPI_WORLD_ID, 0, 0, -1);
     dtpi_verdict_write(&b, &c->verdict);
@@ -58,6 +96,7 @@ void core_apply(dtpi_core *c, const dtpi_verdict *v)
     for (uint32_t i = 0; i < c->n_children; i++)
         if (c->children[i].used)
             core_send_child(c, i, m);
+    core_reform_check(c);
 }
 
 void core_death_up(dtpi_core *c, const dtpi_verdict *v)
@@ -89,7 +128,7 @@ void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_
     dtpi_verdict v = { .status = status, .n_failed = n_failed };
     va_list ap;
 
-    if (c->has_verdict)
+    if (is_final(c, status))
         return;
     va_start(ap, fmt);
     vsnprintf(v.text, sizeof(v.text), fmt, ap);
@@ -114,8 +153,11 @@ void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *tex
     dtpi_verdict up = { .status = DTP_ERR_PEER };
     uint32_t n_dead;
 
-    if (c->has_verdict || n == 0)
+    if (n == 0)
         return;
+    /* A re-form must not count on them, whether the group has failed already or not. */
+    core_reform_flush(c);
+    core_reform_lost(c, ranks, n);
     if (c->has_parent) {
         snprintf(up.text, sizeof(up.text), "%s", text);
         up.n_failed = n;
@@ -123,6 +165,8 @@ void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *tex
         core_death_up(c, &up);
         return;
     }
+    if (c->has_verdict)
+        return;
     const int32_t *list = dead_list(c, &n_dead);
     for (uint32_t i = 0; i < n; i++) {
         bool known = false;
@@ -148,12 +192,12 @@ void core_death_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *ca
     char text[DTP_ERROR_TEXT];
 
     /* A second word about the same death only adds its cause. */
-    if (core_has_left(c, rank) || (core_is_dead(c, rank) && !cause))
+    if (core_has_left(c, rank) || (core_is_dead(c, rank) && !cause) || core_index_of(c, rank) < 0)
         return;
     const bool joined = core_is_known(c, rank);
     core_set_dead(c, rank);
-    snprintf(text, sizeof(text), "rank %d of %u (node %s, pid %d) died%s%s%s%s", rank,
-             c->o.world_size, c->host, pid, joined ? "" : " before it joined", cause ? " (" : "",
+    snprintf(text, sizeof(text), "rank %d of %u (node %s, pid %d) died%s%s%s%s",
+             core_index_of(c, rank), core_world_n(c), c->host, pid, joined ? "" : " before it joined", cause ? " (" : "",
              cause ? cause : "", cause ? ")" : "");
     core_deaths(c, &rank, 1, text);
 }
@@ -171,23 +215,20 @@ void core_verdict_tick(dtpi_core *c)
     if (c->death_text[0]) {
         memcpy(v.text, c->death_text, sizeof(v.text));
     } else {
-        dtpi_format_ranks(v.failed, v.n_failed, ranks, sizeof(ranks));
-        snprintf(v.text, sizeof(v.text), "ranks %s of %u died", ranks, c->o.world_size);
+        format_ranks(c, v.failed, v.n_failed, ranks, sizeof(ranks));
+        snprintf(v.text, sizeof(v.text), "ranks %s of %u died", ranks, core_world_n(c));
     }
     core_apply(c, &v);
 }
 
 /* ---- an agent ends ---- */
 
-/* Ranks of a node that its agent's end takes away; only the agent's host where a rank hosts it. */
+/* Ranks that an agent's end takes away. */
 static void lost_with(dtpi_core *c, bool (*hit)(const dtpi_core *, int32_t, uint64_t), uint64_t key,
                       dtpi_buf *lost)
 {
     for (int32_t i = 0; i < (int32_t)c->o.world_size; i++) {
-        if (!core_is_known(c, i) || already_dead(c, i) || !hit(c, i, key))
-            continue;
-        const int32_t host_rank = core_node_host_rank(c, core_node_of(c, i));
-        if (host_rank < 0 || host_rank == i || core_has_left(c, host_rank))
+        if (core_is_known(c, i) && !already_dead(c, i) && hit(c, i, key))
             dtpi_buf_append(lost, &i, sizeof(i));
     }
 }
@@ -204,12 +245,12 @@ static void report_lost(dtpi_core *c, const dtpi_buf *list)
         return;
     const uint32_t node = core_node_of(c, lost[0]);
     if (n == 1 && core_node_host_rank(c, node) == lost[0]) {
-        snprintf(text, sizeof(text), "rank %d of %u (node %s, pid %d) died", lost[0],
-                 c->o.world_size, core_node_host(c, node), core_pid_of(c, lost[0]));
+        snprintf(text, sizeof(text), "rank %d of %u (node %s, pid %d) died",
+                 core_index_of(c, lost[0]), core_world_n(c), core_node_host(c, node), core_pid_of(c, lost[0]));
     } else {
-        dtpi_format_ranks(lost, n, ranks, sizeof(ranks));
+        format_ranks(c, lost, n, ranks, sizeof(ranks));
         snprintf(text, sizeof(text), "rank%s %s of %u lost: the agent of node %s ended",
-                 n == 1 ? "" : "s", ranks, c->o.world_size, core_node_host(c, node));
+                 n == 1 ? "" : "s", ranks, core_world_n(c), core_node_host(c, node));
     }
     core_deaths(c, lost, n, text);
 }
@@ -228,7 +269,7 @@ void core_child_died(dtpi_core *c, uint32_t slot)
 {
     DTPI_AUTO_BUF dtpi_buf lost = dtpi_buf_init(&c->a);
 
-    if (c->has_verdict || c->children[slot].bye)
+    if (c->children[slot].bye)
         return;
     lost_with(c, via_child, slot, &lost);
     report_lost(c, &lost);
@@ -307,5 +348,5 @@ void core_on_abort(dtpi_core *c, const dtpi_frame *f)
         core_to_parent(c, &b);
         return;
     }
-    core_decide(c, DTP_ERR_ABORTED, NULL, 0, "aborted by rank %d: %s", f->rank, reason);
+    core_decide(c, DTP_ERR_ABORTED, NULL, 0, "aborted by rank %d: %s", core_index_of(c, f->rank), reason);
 }

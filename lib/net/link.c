@@ -469,6 +469,11 @@ static void link_free(dtpi_link *l)
     dtpi_free(a, l, sizeof(*l));
 }
 
+void dtpi_link_set_user(dtpi_link *l, void *user)
+{
+    l->user = user;
+}
+
 void dtpi_link_close(dtpi_link *l)
 {
     if (!l)

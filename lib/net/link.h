@@ -47,6 +47,8 @@ typedef struct dtpi_link_ops {
 dtp_status dtpi_link_open(dtp_ctx *ctx, int fd_take, size_t max_frame, const dtpi_link_ops *ops,
                           void *user, dtpi_link **link_out, dtp_error *err);
 void dtpi_link_close(dtpi_link *link);
+/* Later messages go to another owner; may be called inside `frame`. */
+void dtpi_link_set_user(dtpi_link *link, void *user);
 /* Frees and closes without touching what a parent process shares. */
 void dtpi_link_forget(dtpi_link *link);
 

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reform.c - the next generation: who goes on is gathered up, the members come down. Pure.
+ *
+ * An agent is complete when every live rank below it has called. The root forms when all are complete, or
+ * at the first deadline with those who called. A generation is a fence: whatever carries an older one is
+ * dropped, and the order of messages on a connection makes that safe.
+ */
+#include "group/core_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+
+#define FLUSH_AFTER_NS (5 * DTPI_NS_PER_MS)
+
+/* No deadline, on the wire. */
+enum { NO_DEADLINE = UINT32_MAX };
+
+static int compare_ranks(const void *a, const void *b)
+{
+    return *(const int32_t *)a < *(const int32_t *)b ? -1 : *(const int32_t *)a > *(const int32_t *)b;
+}
+
+void core_reform_free(dtpi_core *c)
+{
+    dtpi_buf_free(&c->reform.callers);
+}
+
+static void reform_reset(dtpi_core *c)
+{
+    struct core_reform *r = &c->reform;
+
+    dtpi_buf_reset(&r->callers);
+    r->is_on = r->said = false;
+    r->deadline_ns = r->flush_at_ns = INT64_MAX;
+    r->min_size = 0;
+    for (uint32_t i = 0; i < c->n_locals; i++)
+        c->locals[i].calls = false;
+    for (uint32_t i = 0; i < c->n_children; i++)
+        c->children[i].complete = false;
+}
+
+void core_reform_init(dtpi_core *c)
+{
+    c->reform.callers = dtpi_buf_init(&c->a);
+    reform_reset(c);
+}
+
+static uint32_t n_callers(const dtpi_core *c)
+{
+    return (uint32_t)(c->reform.callers.len / sizeof(int32_t));
+}
+
+/* ---- ranges on the wire ---- */
+
+static void write_ranges(dtpi_buf *b, const int32_t *ranks, uint32_t n)
+{
+    const size_t at = b->len;
+    uint32_t n_ranges = 0;
+
+    dtpi_wr_u32(b, 0);
+    for (uint32_t i = 0, end; i < n; i = end) {
+        end = i + 1;
+        while (end < n && ranks[end] == ranks[end - 1] + 1)
+            end++;
+        dtpi_wr_u32(b, (uint32_t)ranks[i]);
+        dtpi_wr_u32(b, end - i);
+        n_ranges++;
+    }
+    for (size_t i = 0; !b->failed && i < 4; i++)
+        b->data[at + i] = (uint8_t)(n_ranges >> (8 * i));
+}
+
+bool dtpi_ranges_read(dtpi_rd *r, uint32_t limit, dtpi_buf *out)
+{
+    const uint32_t n = dtpi_rd_u32(r);
+    int64_t last = -1;
+
+    if (r->failed || n > r->left / 8)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t first = dtpi_rd_u32(r), count = dtpi_rd_u32(r);
+        if (count == 0 || first >= limit || count > limit - first || (int64_t)first <= last)
+            return false;
+        for (uint32_t k = 0; k < count; k++) {
+            const int32_t rank = (int32_t)(first + k);
+            dtpi_buf_append(out, &rank, sizeof(rank));
+        }
+        last = (int64_t)first + count - 1;
+    }
+    return true;
+}
+
+/* ---- gathering up ---- */
+
+static bool local_is_due(const struct core_local *l)
+{
+    return l->used && l->joined && !l->left && !l->calls;
+}
+
+/* Nobody behind this child can still call. */
+static bool child_is_empty(dtpi_core *c, uint32_t slot)
+{
+    struct core_group *g = core_group_find(c, DTPI_WORLD_ID);
+    const struct core_source *s = g ? core_source_of_child(g, slot) : NULL;
+
+    return !s || s->n_left == s->n;
+}
+
+static bool is_complete(dtpi_core *c)
+{
+    for (uint32_t i = 0; i < c->n_locals; i++)
+        if (local_is_due(&c->locals[i]))
+            return false;
+    for (uint32_t i = 0; i < c->n_children; i++)
+        if (c->children[i].used && !c->children[i].complete && !child_is_empty(c, i))
+            return false;
+    return c->n_orphaned == 0;
+}
+
+static void note_call(dtpi_core *c, uint32_t remaining_ms, uint32_t min_size)
+{
+    struct core_reform *r = &c->reform;
+
+    r->is_on = true;
+    r->min_size = DTPI_MAX(r->min_size, min_size);
+    if (remaining_ms != NO_DEADLINE)
+        r->deadline_ns = DTPI_MIN(r->deadline_ns, c->now + remaining_ms * DTPI_NS_PER_MS);
+    if (r->flush_at_ns == INT64_MAX)
+        r->flush_at_ns = c->now + FLUSH_AFTER_NS;
+}
+
+static uint32_t remaining_ms(const dtpi_core *c)
+{
+    if (c->reform.deadline_ns == INT64_MAX)
+        return NO_DEADLINE;
+    return c->reform.deadline_ns <= c->now
+               ? 0
+               : (uint32_t)((c->reform.deadline_ns - c->now + DTPI_NS_PER_MS - 1) / DTPI_NS_PER_MS);
+}
+
+static void sort_callers(dtpi_core *c)
+{
+    if (n_callers(c) > 1)
+        qsort(c->reform.callers.data, n_callers(c), sizeof(int32_t), compare_ranks);
+}
+
+static void send_up(dtpi_core *c, bool complete)
+{
+    struct core_reform *r = &c->reform;
+    dtpi_buf b = core_begin(c, DTPI_F_REFORM, DTPI_WORLD_ID, 0, r->round, -1);
+
+    sort_callers(c);
+    dtpi_wr_u32(&b, remaining_ms(c));
+    dtpi_wr_u32(&b, r->min_size);
+    dtpi_wr_u8(&b, complete);
+    write_ranges(&b, (const int32_t *)(const void *)r->callers.data, n_callers(c));
+    b.failed |= r->callers.failed;
+    core_to_parent(c, &b);
+    r->callers.len = 0;
+    r->flush_at_ns = INT64_MAX;
+    r->said = r->said || complete;
+}
+
+void core_reform_flush(dtpi_core *c)
+{
+    if (c->has_parent && n_callers(c) > 0)
+        send_up(c, false);
+}
+
+static void form(dtpi_core *c);
+
+static bool is_aborted(const dtpi_core *c)
+{
+    return c->has_verdict && c->verdict.status == DTP_ERR_ABORTED;
+}
+
+void core_reform_check(dtpi_core *c)
+{
+    struct core_reform *r = &c->reform;
+
+    if (!c->has_table || c->ended || (!r->is_on && !c->has_verdict) || is_aborted(c))
+        return;
+    if (c->has_parent) {
+        if (!r->said && is_complete(c))
+            send_up(c, true);
+    } else if (c->is_judge && r->is_on && !c->verdict_due && n_callers(c) >= r->min_size &&
+               is_complete(c)) {
+        form(c);
+    }
+}
+
+void core_on_reform_local(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
+{
+    struct core_local *l = &c->locals[slot];
+    dtpi_rd rd = dtpi_rd_init(f->body, f->bytes);
+    const uint32_t remaining = dtpi_rd_u32(&rd), min_size = dtpi_rd_u32(&rd);
+
+    if (!dtpi_rd_done(&rd) || !c->has_table || l->left || l->calls || f->seq != c->reform.round)
+        return;
+    l->calls = true;
+    dtpi_buf_append(&c->reform.callers, &l->rank, sizeof(l->rank));
+    note_call(c, remaining, min_size);
+    core_reform_check(c);
+}
+
+bool core_on_reform_child(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
+{
+    dtpi_rd rd = dtpi_rd_init(f->body, f->bytes);
+    const uint32_t remaining = dtpi_rd_u32(&rd), min_size = dtpi_rd_u32(&rd);
+    const uint8_t complete = dtpi_rd_u8(&rd);
+    const size_t before = c->reform.callers.len;
+
+    if (f->seq != c->reform.round)
+        return true;
+    if (!dtpi_ranges_read(&rd, c->o.world_size, &c->reform.callers) || !dtpi_rd_done(&rd)) {
+        c->reform.callers.len = before;
+        return false;
+    }
+    const int32_t *ranks = (const int32_t *)(const void *)c->reform.callers.data;
+    for (size_t i = before / sizeof(int32_t); i < n_callers(c); i++)
+        if (core_child_of(c, ranks[i]) != (int32_t)slot) {
+            c->reform.callers.len = before;
+            return false;
+        }
+    if (c->reform.callers.len > before)
+        note_call(c, remaining, min_size);
+    c->children[slot].complete |= complete;
+    core_reform_check(c);
+    return true;
+}
+
+void core_reform_lost(dtpi_core *c, const int32_t *lost, uint32_t n)
+{
+    int32_t *ranks = (int32_t *)(void *)c->reform.callers.data;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < n_callers(c); i++) {
+        bool is_lost = false;
+        for (uint32_t k = 0; k < n && !is_lost; k++)
+            is_lost = lost[k] == ranks[i];
+        if (!is_lost)
+            ranks[kept++] = ranks[i];
+    }
+    c->reform.callers.len = kept * sizeof(int32_t);
+}
+
+/* ---- forming ---- */
+
+static void tell_formed(dtpi_core *c, dtpi_msg *m)
+{
+    for (uint32_t i = 0; i < c->n_children; i++)
+        if (c->children[i].used)
+            core_send_child(c, i, m);
+}
+
+/* There is no new group, and why; all may call again. */
+static void form_failed(dtpi_core *c, dtp_status status, const char *text)
+{
+    dtpi_buf b = core_begin(c, DTPI_F_FORMED, DTPI_WORLD_ID, 0, c->reform.round, -1);
+
+    dtpi_wr_u32(&b, (uint32_t)status);
+    dtpi_wr_text(&b, text);
+    dtpi_wr_u32(&b, 0);
+    DTPI_AUTO(msg) dtpi_msg *m = core_msg(c, &b);
+    tell_formed(c, m);
+    for (uint32_t i = 0; m && i < c->n_locals; i++)
+        if (c->locals[i].used && !c->locals[i].left)
+            core_send_local(c, i, m);
+    c->reform.round++;
+    reform_reset(c);
+}
+
+static bool is_member(const int32_t *members, uint32_t n, int32_t rank)
+{
+    return bsearch(&rank, members, n, sizeof(rank), compare_ranks) != NULL;
+}
+
+/* Those who did not call are told, and are no concern of the group any more. */
+static void leave_out(dtpi_core *c, const int32_t *members, uint32_t n)
+{
+    for (uint32_t i = 0; i < c->n_locals; i++) {
+        struct core_local *l = &c->locals[i];
+        if (!l->used || !l->joined || is_member(members, n, l->rank))
+            continue;
+        core_refuse(c, i, DTP_ERR_PEER, "rank %d of %u was left out of generation %u: it did not call "
+                    "re-form in time", core_index_of(c, l->rank), core_world_n(c), c->generation + 1);
+        l->left = true;
+    }
+}
+
+static void forget_groups(dtpi_core *c)
+{
+    while (c->groups) {
+        struct core_group *g = c->groups;
+        c->groups = g->next;
+        core_group_free(c, g);
+    }
+}
+
+static bool add_world(dtpi_core *c)
+{
+    int32_t *copy = dtpi_alloc_array(&c->a, c->n_members, sizeof(*copy));
+
+    if (!copy)
+        return false;
+    memcpy(copy, c->members, c->n_members * sizeof(*copy));
+    if (core_group_add(c, DTPI_WORLD_ID, copy, c->n_members))
+        return true;
+    dtpi_free(&c->a, copy, c->n_members * sizeof(*copy));
+    return false;
+}
+
+/* Begins the next generation with the members, ascending; the message says it to all below. */
+static void begin_generation(dtpi_core *c, int32_t *members_take, uint32_t n, dtpi_msg *m)
+{
+    leave_out(c, members_take, n);
+    for (int32_t i = 0; i < (int32_t)c->o.world_size; i++)
+        if (!is_member(members_take, n, i))
+            core_set_dead(c, i);
+    tell_formed(c, m);
+    forget_groups(c);
+    core_verdict_drop(c);
+    dtpi_free(&c->a, c->members, c->n_members * sizeof(*c->members));
+    c->members = members_take;
+    c->n_members = n;
+    c->generation++;
+    c->reform.round = 0;
+    reform_reset(c);
+    if (!add_world(c)) {
+        core_nomem(c);
+        return;
+    }
+    if (c->ops->formed) {
+        c->ops->formed(c->user, m);
+        return;
+    }
+    for (uint32_t i = 0; i < c->n_locals; i++)
+        if (c->locals[i].used && !c->locals[i].left)
+            core_send_local(c, i, m);
+}
+
+static void form(dtpi_core *c)
+{
+    const uint32_t n = n_callers(c);
+    int32_t *members = dtpi_alloc_array(&c->a, n, sizeof(*members));
+
+    if (!members || c->reform.callers.failed) {
+        dtpi_free(&c->a, members, n * sizeof(*members));
+        form_failed(c, DTP_ERR_NOMEM, "the root agent is out of memory");
+        return;
+    }
+    sort_callers(c);
+    memcpy(members, c->reform.callers.data, n * sizeof(*members));
+    dtpi_buf b = core_begin(c, DTPI_F_FORMED, DTPI_WORLD_ID, 0, c->reform.round, -1);
+    dtpi_wr_u32(&b, DTP_OK);
+    dtpi_wr_text(&b, "");
+    write_ranges(&b, members, n);
+    DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
+    if (m)
+        begin_generation(c, members, n, m);
+    else
+        form_failed(c, DTP_ERR_NOMEM, "the root agent is out of memory");
+    if (!m)
+        dtpi_free(&c->a, members, n * sizeof(*members));
+}
+
+bool dtpi_formed_read(const dtpi_frame *f, uint32_t limit, dtp_status *status_out, char *text_out,
+                      size_t room, dtpi_buf *members_out)
+{
+    dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
+
+    *status_out = (dtp_status)dtpi_rd_u32(&r);
+    dtpi_rd_text(&r, text_out, room);
+    return !r.failed && *status_out <= 0 && dtpi_ranges_read(&r, limit, members_out) &&
+           dtpi_rd_done(&r) && (*status_out < 0 || members_out->len > 0 || members_out->failed);
+}
+
+/* From the parent: the root has formed, or not. */
+void core_on_formed(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in)
+{
+    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(&c->a);
+    char text[DTP_ERROR_TEXT];
+    dtp_status status;
+
+    if (!c->has_table || f->seq != c->reform.round ||
+        !dtpi_formed_read(f, c->o.world_size, &status, text, sizeof(text), &list))
+        return;
+    if (status < 0) {
+        form_failed(c, status, text);
+        return;
+    }
+    const uint32_t n = (uint32_t)(list.len / sizeof(int32_t));
+    int32_t *members = list.failed ? NULL : dtpi_alloc_array(&c->a, n, sizeof(*members));
+    DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
+    if (!members || !m) {
+        dtpi_free(&c->a, members, n * sizeof(*members));
+        core_nomem(c);
+        return;
+    }
+    memcpy(members, list.data, n * sizeof(*members));
+    begin_generation(c, members, n, m);
+}
+
+/* ---- time, and an end ---- */
+
+void core_reform_tick(dtpi_core *c)
+{
+    struct core_reform *r = &c->reform;
+    char text[DTP_ERROR_TEXT];
+
+    if (!r->is_on)
+        return;
+    if (c->has_parent) {
+        if (c->now >= r->flush_at_ns)
+            core_reform_flush(c);
+        return;
+    }
+    if (!c->is_judge || c->now < r->deadline_ns)
+        return;
+    if (is_aborted(c)) {
+        form_failed(c, c->verdict.status, c->verdict.text);
+        return;
+    }
+    const uint32_t n = n_callers(c), least = DTPI_MAX(r->min_size, 1u);
+    if (n >= least) {
+        form(c);
+        return;
+    }
+    snprintf(text, sizeof(text), "re-form: %u of %u ranks called in time, at least %u are wanted", n,
+             core_world_n(c), least);
+    form_failed(c, DTP_ERR_PEER, text);
+}
+
+int64_t core_reform_next_ns(const dtpi_core *c)
+{
+    const struct core_reform *r = &c->reform;
+
+    if (!r->is_on)
+        return INT64_MAX;
+    return c->has_parent ? r->flush_at_ns : c->is_judge ? r->deadline_ns : INT64_MAX;
+}

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Survivors go on: ranks are forked processes, agents processes of their own as under a launcher. */
+#include "unit/group/ranks.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include "ctx/ctx.h"
+#include "group/agent.h"
+#include "group/group.h"
+
+enum { PER_NODE = 4 };
+
+static const uint8_t secret[DTP_SECRET_BYTES] = "a secret of thirty-two bytes...";
+
+struct world {
+    const char *job;
+    char root[40];
+    int n_nodes, n_ranks;
+    void (*fn)(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g);
+    uint32_t victims;           /* bits */
+};
+
+/* Below the range from which the kernel takes ports for those who connect. */
+static uint16_t free_port(void)
+{
+    static unsigned n;
+
+    for (;;) {
+        const uint16_t port = (uint16_t)(10000 + ((unsigned)getpid() * 37 + n++ * 11) % 20000);
+        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        const bool ok = bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
+        close(fd);
+        if (ok)
+            return port;
+    }
+}
+
+static struct world world_of(int n_nodes, void (*fn)(const struct world *, int, dtp_ctx *, dtp_group *))
+{
+    struct world w = { .job = ranks_job(), .n_nodes = n_nodes, .n_ranks = n_nodes * PER_NODE, .fn = fn };
+
+    snprintf(w.root, sizeof(w.root), "127.0.0.1:%u", free_port());
+    return w;
+}
+
+static bool is_victim(const struct world *w, int rank)
+{
+    return w->victims >> rank & 1;
+}
+
+static void run_agent(const struct world *w, int node)
+{
+    char name[80];
+    dtpi_agent *agent;
+    dtp_ctx *ctx;
+
+    snprintf(name, sizeof(name), "@dtp-%s-%d", w->job, node);
+    const dtpi_agent_opts o = { .job = w->job, .world_size = (uint32_t)w->n_ranks, .n_local = PER_NODE,
+                                .socket = name, .root = w->n_nodes > 1 ? w->root : NULL,
+                                .is_root = node == 0, .secret = secret, .timeout_ms = 10000 };
+    rank_me = 1000 + node;
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_OK(dtpi_agent_open(ctx, &o, &agent, ERR));
+    while (!dtpi_agent_is_done(agent) || !dtpi_agent_is_idle(agent))
+        RANK_CHECK(dtp_ctx_dispatch(ctx, -1, ERR) >= 0);
+    dtpi_agent_close(agent);
+    dtp_ctx_close(ctx);
+}
+
+static void run_rank(const struct world *w, int rank)
+{
+    dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = w->n_ranks, .job = w->job,
+                         .timeout_ms = 10000, .root = w->n_nodes > 1 ? w->root : NULL,
+                         .secret = secret, .local_rank = rank % PER_NODE, .local_size = PER_NODE };
+    char name[80];
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    snprintf(name, sizeof(name), "@dtp-%s-%d", w->job, rank / PER_NODE);
+    o.agent = name;
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_OK(dtp_group_join(ctx, &o, &g, ERR));
+    w->fn(w, rank, ctx, g);
+    dtp_ctx_close(ctx);
+}
+
+static void child(int i, int n, void *user)
+{
+    const struct world *w = user;
+
+    (void)n;
+    if (i < w->n_nodes)
+        run_agent(w, i);
+    else
+        run_rank(w, i - w->n_nodes);
+}
+
+static void run_world(struct world *w)
+{
+    const int n = w->n_nodes + w->n_ranks;
+    pid_t pids[RANKS_MAX];
+    int status[RANKS_MAX];
+
+    ranks_start(n, child, w, pids);
+    ranks_wait(n, pids, status);
+    for (int i = 0; i < n; i++) {
+        const bool dies = i >= w->n_nodes && is_victim(w, i - w->n_nodes);
+        if (status[i] != (dies ? SIGKILL : 0))
+            fail_msg("child %d (of %d agents) ended with status 0x%x", i, w->n_nodes, status[i]);
+    }
+}
+
+/* ---- survivors go on ---- */
+
+/* All calls work, and everybody knows who is where. */
+static void use(dtp_group *g, const struct world *w, uint32_t generation)
+{
+    const int n = w->n_ranks - __builtin_popcount(w->victims);
+    size_t sizes[RANKS_MAX], bytes;
+    dtp_group *sub;
+    void *data;
+    int identity = -1;
+
+    RANK_CHECK(dtp_group_size(g) == n);
+    RANK_CHECK(dtp_group_generation(g) == generation);
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    for (int i = 0; i < n; i++) {
+        dtp_group_member m = { .size = sizeof(m) };
+        RANK_OK(dtp_group_get(g, i, &m, ERR));
+        identity++;
+        while (is_victim(w, identity))
+            identity++;
+        RANK_CHECK(m.identity == identity && m.node == identity / PER_NODE);
+        if (i == dtp_group_rank(g))
+            RANK_CHECK(m.pid == getpid() && identity == rank_me - w->n_nodes);
+    }
+    const uint8_t mine = (uint8_t)dtp_group_rank(g);
+    RANK_OK(dtp_group_allgather(g, &mine, 1, &data, sizes, &bytes, 0, ERR));
+    for (int i = 0; i < n; i++)
+        RANK_CHECK(((uint8_t *)data)[i] == i);
+    dtp_group_free(data);
+    RANK_OK(dtp_group_split(g, mine % 2, 0, 0, &sub, ERR));
+    RANK_OK(dtp_group_barrier(sub, 0, ERR));
+    dtp_group_close(sub);
+}
+
+static void die_and_reform(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    dtp_group *next, *again, *sub;
+    int32_t failed[RANKS_MAX];
+
+    RANK_OK(dtp_group_split(g, 0, 0, 0, &sub, ERR));
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (is_victim(w, rank))
+        raise(SIGKILL);
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    RANK_OK(dtp_group_reform(g, NULL, &next, ERR));
+    use(next, w, 2);
+    /* The old ones say what they lost. */
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(sub, 0, ERR));
+    RANK_CHECK(dtp_group_failed(g, failed, RANKS_MAX) >= 1 && is_victim(w, failed[0]));
+    RANK_STATUS(DTP_ERR_INVAL, dtp_group_reform(sub, NULL, &again, ERR));
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_reform(g, NULL, &again, ERR));
+    dtp_group_close(sub);
+    dtp_group_close(g);
+    /* And once more, without a loss. */
+    RANK_OK(dtp_group_reform(next, NULL, &again, ERR));
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(next, 0, ERR));
+    RANK_TEXT("re-formed as generation 3");
+    RANK_CHECK(dtp_group_failed(next, NULL, 0) == 0);
+    use(again, w, 3);
+    dtp_group_close(again);
+    dtp_group_close(next);
+    (void)ctx;
+}
+
+static void test_survivors_form_the_next_generation(void **state)
+{
+    (void)state;
+    for (int n_nodes = 1; n_nodes <= 3; n_nodes++) {
+        struct world w = world_of(n_nodes, die_and_reform);
+        w.victims = n_nodes == 1 ? 1u << 0 : n_nodes == 2 ? 1u << 2 | 1u << 5 : 1u << 7;
+        run_world(&w);
+    }
+}
+
+static void some_call(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    const dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 200 };
+    dtp_group *next;
+
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (rank == 5) {
+        /* Busy elsewhere; the others do not wait for ever. */
+        size_t bytes;
+        void *data;
+        RANK_STATUS(DTP_ERR_PEER, dtp_group_lookup(g, "never", &data, &bytes, 5000, ERR));
+        RANK_TEXT("rank 5 of 8 was left out of generation 2");
+        RANK_STATUS(DTP_ERR_PEER, dtp_group_reform(g, NULL, &next, ERR));
+    } else {
+        const int64_t at = ranks_now_ns();
+        RANK_OK(dtp_group_reform(g, &o, &next, ERR));
+        RANK_CHECK(ranks_now_ns() - at < 450 * DTPI_NS_PER_MS);
+        RANK_CHECK(dtp_group_size(next) == 7);
+        RANK_OK(dtp_group_barrier(next, 0, ERR));
+        RANK_CHECK(dtp_group_failed(g, NULL, 0) == 1);
+        dtp_group_close(next);
+    }
+    dtp_group_close(g);
+    (void)w;
+    (void)ctx;
+}
+
+static void test_who_does_not_call_is_left_out_and_told(void **state)
+{
+    struct world w = world_of(2, some_call);
+
+    (void)state;
+    run_world(&w);
+}
+
+static void too_few(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 150, .min_size = 8 };
+    dtp_group *next;
+
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (is_victim(w, rank))
+        raise(SIGKILL);
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_reform(g, &o, &next, ERR));
+    RANK_TEXT("at least 8 are wanted");
+    /* The demand may be given up. */
+    o.min_size = 0;
+    o.timeout_ms = 5000;
+    RANK_OK(dtp_group_reform(g, &o, &next, ERR));
+    use(next, w, 2);
+    dtp_group_close(next);
+    dtp_group_close(g);
+    (void)ctx;
+}
+
+static void test_fewer_than_wanted_form_nothing_and_may_try_again(void **state)
+{
+    struct world w = world_of(2, too_few);
+
+    (void)state;
+    w.victims = 1u << 6;
+    run_world(&w);
+}
+
+static void dies_in_reform(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    const dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 5000 };
+    dtp_group *next;
+
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (rank == 1)
+        raise(SIGKILL);
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    if (rank == 6)
+        raise(SIGKILL);
+    RANK_OK(dtp_group_reform(g, &o, &next, ERR));
+    use(next, w, 2);
+    dtp_group_close(g);
+    dtp_group_close(next);
+    (void)ctx;
+}
+
+static void test_a_death_during_a_reform_is_not_waited_for(void **state)
+{
+    struct world w = world_of(2, dies_in_reform);
+
+    (void)state;
+    w.victims = 1u << 1 | 1u << 6;
+    run_world(&w);
+}
+
+/* ---- abort ---- */
+
+enum blocked { IN_BARRIER, IN_ALLGATHER, IN_LOOKUP, IN_REFORM, N_BLOCKED };
+
+struct aborter {
+    dtp_group *g;
+    _Atomic int64_t at_ns;
+};
+
+static void *abort_soon(void *arg)
+{
+    struct aborter *a = arg;
+    const struct timespec ts = { .tv_nsec = 20000000 };
+
+    nanosleep(&ts, NULL);       /* until the other thread blocks: the call is what is tested */
+    atomic_store(&a->at_ns, ranks_now_ns());
+    dtp_group_abort(a->g, "enough");
+    return NULL;
+}
+
+static dtp_status block(enum blocked where, dtp_group *g)
+{
+    dtp_group *next;
+    size_t bytes;
+    void *data;
+
+    switch (where) {
+    case IN_BARRIER:
+        return dtp_group_barrier(g, 0, ERR);
+    case IN_ALLGATHER:
+        return dtp_group_allgather(g, "x", 1, &data, NULL, &bytes, 0, ERR);
+    case IN_LOOKUP:
+        return dtp_group_lookup(g, "never set", &data, &bytes, 0, ERR);
+    default:
+        return dtp_group_reform(g, NULL, &next, ERR);
+    }
+}
+
+static void abort_in(dtp_group *g, enum blocked where)
+{
+    struct aborter a = { .g = g };
+    pthread_t t;
+
+    RANK_CHECK(pthread_create(&t, NULL, abort_soon, &a) == 0);
+    RANK_STATUS(DTP_ERR_ABORTED, block(where, g));
+    const int64_t took = ranks_now_ns() - atomic_load(&a.at_ns);
+    RANK_TEXT("aborted by rank 0: enough");
+    pthread_join(t, NULL);
+    if (took > 5 * DTPI_NS_PER_MS)
+        fprintf(stderr, "call %d returned %lld us after the abort\n", where, (long long)took / 1000);
+    RANK_CHECK(took < 50 * DTPI_NS_PER_MS);
+}
+
+static void one_aborts(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    const enum blocked where = (enum blocked)(w->victims >> 16);
+    size_t bytes;
+    void *data;
+
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (rank == 0)
+        abort_in(g, where);
+    else
+        RANK_STATUS(DTP_ERR_ABORTED, dtp_group_lookup(g, "never", &data, &bytes, 0, ERR));
+    RANK_STATUS(DTP_ERR_ABORTED, dtp_group_reform(g, NULL, &g, ERR));
+    dtp_group_close(g);
+    (void)ctx;
+}
+
+static void test_an_abort_from_another_thread_ends_every_blocked_call(void **state)
+{
+    (void)state;
+    for (uint32_t where = 0; where < N_BLOCKED; where++) {
+        struct world w = world_of(1, one_aborts);
+        w.victims = where << 16;
+        run_world(&w);
+    }
+}
+
+static void aborted_after_death(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    dtp_group *next;
+
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (is_victim(w, rank))
+        raise(SIGKILL);
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    if (rank == 1)
+        dtp_group_abort(g, "no use");   /* and does not call: the others are in their re-form */
+    RANK_STATUS(DTP_ERR_ABORTED, dtp_group_reform(g, NULL, &next, ERR));
+    RANK_TEXT("aborted by rank 1: no use");
+    dtp_group_close(g);
+    (void)ctx;
+}
+
+static void test_an_abort_ends_a_reform_on_all_ranks(void **state)
+{
+    struct world w = world_of(2, aborted_after_death);
+
+    (void)state;
+    w.victims = 1u << 3;
+    run_world(&w);
+}
+
+static void test_a_group_of_one_can_be_reformed(void **state)
+{
+    dtp_group *g, *next;
+    dtp_ctx *ctx;
+
+    (void)state;
+    assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
+    assert_ok(dtp_group_join(ctx, NULL, &g, ERR));
+    assert_ok(dtp_group_reform(g, NULL, &next, ERR));
+    assert_int_equal(dtp_group_generation(next), 2);
+    assert_ok(dtp_group_barrier(next, 0, ERR));
+    assert_status(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    dtp_group_close(g);
+    dtp_group_close(next);
+    dtp_ctx_close(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_survivors_form_the_next_generation),
+        cmocka_unit_test(test_who_does_not_call_is_left_out_and_told),
+        cmocka_unit_test(test_fewer_than_wanted_form_nothing_and_may_try_again),
+        cmocka_unit_test(test_a_death_during_a_reform_is_not_waited_for),
+        cmocka_unit_test(test_an_abort_from_another_thread_ends_every_blocked_call),
+        cmocka_unit_test(test_an_abort_ends_a_reform_on_all_ranks),
+        cmocka_unit_test(test_a_group_of_one_can_be_reformed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
