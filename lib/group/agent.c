@@ -136,7 +136,7 @@ void agent_conn_close(struct agent_conn *conn)
     if (conn->role == CONN_CHILD && agent->by_child[conn->slot] == conn)
         agent->by_child[conn->slot] = NULL;
     if (conn->role == CONN_STRANGER)
-        agent->n_strangers--;
+        agent_door_forget(conn);
     if (agent->parent == conn)
         agent->parent = NULL;
     unlist(conn);
@@ -191,7 +191,7 @@ bool agent_promote(struct agent_conn *conn)
     const uint32_t slot = give_slot(agent, conn, role);
     if (slot == UINT32_MAX)
         return false;
-    agent->n_strangers--;
+    agent_door_forget(conn);
     conn->role = role;
     conn->slot = slot;
     dtpi_link_set_max(conn->link, DTPI_LINK_MAX_FRAME);

@@ -2,20 +2,52 @@
 /*
  * agent_door.c - the door of an agent: listens, lets strangers prove the secret, refuses them.
  *
- * Connections that have not proven it are few, short-lived and small.
+ * Connections that have not proven it are few, short-lived and small, and a flood from one place does not
+ * push out who comes from another, nor who has begun to prove.
  */
 #include "group/agent_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/sum.h"
 #include "base/text.h"
 
-enum { ACCEPTS_PER_TURN = 64, MAX_STRANGERS = 256, HELLO_TIMEOUT_MS = 5000 };
+enum { ACCEPTS_PER_TURN = 32, MAX_STRANGERS = 256, HELLO_TIMEOUT_MS = 5000, LOGS_PER_SECOND = 8 };
 
 /* ---- proving ---- */
+
+/* What was refused, to the log; of a flood the number. */
+__attribute__((format(printf, 2, 3)))
+static void say(dtpi_agent *agent, const char *format, ...)
+{
+    struct agent_door *d = &agent->door;
+    const int64_t now = dtp_ctx_now_ns(agent->ctx);
+    char text[DTP_ERROR_TEXT];
+    va_list args;
+
+    if (now - d->said_ns >= DTPI_NS_PER_S) {
+        d->said_ns = now;
+        d->n_said = 0;
+    }
+    if (d->n_said++ >= LOGS_PER_SECOND) {
+        d->n_unsaid++;
+        return;
+    }
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (d->n_unsaid)
+        DTPI_LOG(agent->ctx, DTP_LOG_WARN, "group", "refused %u more connections", d->n_unsaid);
+    d->n_unsaid = 0;
+    DTPI_LOG(agent->ctx, DTP_LOG_WARN, "group", "refused %s", text);
+}
 
 /*
  * Strangers that are none of ours get no answer. One of ours that cannot fit will be missing: before the
@@ -28,7 +60,7 @@ static void refuse(struct agent_conn *conn, const dtp_error *err)
     const bool ends_all = conn->hs.disagrees && !dtpi_core_has_table(agent->core);
 
     if (err->status != DTP_ERR_PROTO) {
-        DTPI_LOG(agent->ctx, DTP_LOG_WARN, "group", "refused a connection: %s", err->text);
+        say(agent, "a connection: %s", err->text);
         dtpi_hs_refuse(&conn->hs, &b, err);
         DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
         if (m)
@@ -80,21 +112,75 @@ void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t b
         dtpi_link_send(conn->link, m, NULL, 0);
 }
 
-/* ---- listening ---- */
+/* ---- room for strangers ---- */
 
-/* Makes room by dropping the stranger that has waited longest; the list is newest first. */
-static void drop_oldest_stranger(dtpi_agent *agent)
+/* Of a network address (the network of an IPv6 host), or of a process of this machine. */
+static uint8_t share_of(const dtpi_agent *agent, const struct sockaddr_storage *sa, pid_t pid)
 {
-    struct agent_conn *oldest = NULL;
+    uint64_t raw[2] = { agent->door.seed, (uint64_t)pid };
 
-    for (struct agent_conn *conn = agent->conns; conn; conn = conn->next)
-        if (conn->role == CONN_STRANGER)
-            oldest = conn;
-    if (oldest)
-        agent_conn_close(oldest);
+    if (sa->ss_family == AF_INET)
+        raw[1] = ((const struct sockaddr_in *)sa)->sin_addr.s_addr;
+    else if (sa->ss_family == AF_INET6)
+        memcpy(&raw[1], &((const struct sockaddr_in6 *)sa)->sin6_addr, sizeof(raw[1]));
+    return (uint8_t)(dtpi_sum64(raw, sizeof(raw)) % DOOR_SHARES);
 }
 
-/* Descriptors are out: accept and close, so that the loop does not spin. */
+static void remember(struct agent_conn *conn, uint8_t share)
+{
+    struct agent_door *d = &conn->agent->door;
+
+    conn->share = share;
+    conn->older = d->youngest;
+    if (d->youngest)
+        d->youngest->younger = conn;
+    else
+        d->oldest = conn;
+    d->youngest = conn;
+    d->n++;
+    d->in_share[share]++;
+}
+
+void agent_door_forget(struct agent_conn *conn)
+{
+    struct agent_door *d = &conn->agent->door;
+
+    if (conn->older)
+        conn->older->younger = conn->younger;
+    else
+        d->oldest = conn->younger;
+    if (conn->younger)
+        conn->younger->older = conn->older;
+    else
+        d->youngest = conn->older;
+    d->n--;
+    d->in_share[conn->share]--;
+}
+
+/*
+ * Ends the oldest connection of the fullest share, rather one that has not said a HELLO with our secret.
+ * A joiner says it at once and proves itself a round trip later. False: nobody is there.
+ */
+static bool make_room(dtpi_agent *agent)
+{
+    struct agent_door *d = &agent->door;
+    struct agent_conn *quiet = NULL, *any = NULL;
+
+    for (struct agent_conn *conn = d->oldest; conn; conn = conn->younger) {
+        const uint32_t n = d->in_share[conn->share];
+        if (!any || n > d->in_share[any->share])
+            any = conn;
+        if (!conn->hs.is_ours && (!quiet || n > d->in_share[quiet->share]))
+            quiet = conn;
+    }
+    if (quiet || any)
+        agent_conn_close(quiet ? quiet : any);
+    return quiet || any;
+}
+
+/* ---- listening ---- */
+
+/* Descriptors are out, and no stranger holds one: accept and close, so that the loop does not spin. */
 static void accept_and_close(dtpi_agent *agent, int listen_fd)
 {
     dtpi_close_fd(&agent->spare_fd);
@@ -103,21 +189,42 @@ static void accept_and_close(dtpi_agent *agent, int listen_fd)
     agent->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-static void welcome_stranger(dtpi_agent *agent, int fd_take, bool is_unix)
+/* A look at what is there already tells most garbage, before it costs anything. */
+static bool is_garbage(int fd, bool *has_data_out)
+{
+    uint8_t head[8];
+    const ssize_t n = recv(fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
+
+    *has_data_out = n > 0;
+    if (n < 0)
+        return errno != EAGAIN && errno != EINTR;
+    return n == 0 || !dtpi_hs_may_be_hello(head, (size_t)n);
+}
+
+static bool is_allowed(dtpi_agent *agent, int fd, pid_t *pid_out)
 {
     uid_t uid = (uid_t)-1;
+
+    if (dtpi_unix_peer(fd, &uid, pid_out, NULL) >= 0 && (uid == geteuid() || uid == 0))
+        return true;
+    say(agent, "a connection of user %u", (unsigned)uid);
+    return false;
+}
+
+static void welcome_stranger(dtpi_agent *agent, int fd_take, const struct sockaddr_storage *sa)
+{
+    const bool is_unix = sa->ss_family == AF_UNIX;
+    bool has_data;
     pid_t pid = 0;
 
-    if (is_unix && (dtpi_unix_peer(fd_take, &uid, &pid, NULL) < 0 ||
-                    (uid != geteuid() && uid != 0))) {
-        DTPI_LOG(agent->ctx, DTP_LOG_WARN, "group", "refused a connection of user %u", (unsigned)uid);
+    if ((is_unix && !is_allowed(agent, fd_take, &pid)) || is_garbage(fd_take, &has_data)) {
         dtpi_close_fd(&fd_take);
         return;
     }
     if (!is_unix)
         dtpi_tcp_tune(fd_take);
-    if (agent->n_strangers >= MAX_STRANGERS + agent->o.n_local)
-        drop_oldest_stranger(agent);
+    if (agent->door.n >= MAX_STRANGERS + agent->o.n_local)
+        make_room(agent);
     struct agent_conn *conn = agent_conn_new(agent, fd_take, CONN_STRANGER,
                                              is_unix ? DTPI_HS_RANK : DTPI_HS_AGENT);
     if (!conn) {
@@ -125,21 +232,32 @@ static void welcome_stranger(dtpi_agent *agent, int fd_take, bool is_unix)
         return;
     }
     conn->pid = pid;
-    agent->n_strangers++;
+    remember(conn, share_of(agent, sa, pid));
+    /* Not on this machine: a rank that joins again has said goodbye on a connection that is read first. */
+    if (has_data && !is_unix)
+        dtpi_link_drain(conn->link);
 }
 
-static void accept_some(dtpi_agent *agent, int listen_fd, bool is_unix)
+static void accept_some(dtpi_agent *agent, int listen_fd, int family)
 {
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        const int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct sockaddr_storage sa = { 0 };
+        socklen_t len = sizeof(sa);
+        const int fd = accept4(listen_fd, (struct sockaddr *)&sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            welcome_stranger(agent, fd, is_unix);
+            if (family == AF_UNIX)
+                sa.ss_family = AF_UNIX;
+            welcome_stranger(agent, fd, &sa);
             continue;
         }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-            accept_and_close(agent, listen_fd);
-        if (errno != ECONNABORTED && errno != EINTR)
+        if (errno == ECONNABORTED || errno == EINTR)
+            continue;
+        if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS)
             break;
+        if (!make_room(agent)) {
+            accept_and_close(agent, listen_fd);
+            break;
+        }
     }
     agent_after_input(agent);
 }
@@ -147,30 +265,28 @@ static void accept_some(dtpi_agent *agent, int listen_fd, bool is_unix)
 static void unix_ready(dtpi_source *s, uint32_t revents)
 {
     (void)revents;
-    accept_some(DTPI_CONTAINER(s, dtpi_agent, unix_source), s->fd, true);
+    accept_some(DTPI_CONTAINER(s, dtpi_agent, unix_source), s->fd, AF_UNIX);
 }
 
 static void tcp_ready(dtpi_source *s, uint32_t revents)
 {
     (void)revents;
-    accept_some(DTPI_CONTAINER(s, dtpi_agent, tcp_source), s->fd, false);
+    accept_some(DTPI_CONTAINER(s, dtpi_agent, tcp_source), s->fd, AF_INET);
 }
 
 /* ---- time ---- */
 
 void agent_door_tick(dtpi_agent *agent, int64_t now)
 {
-    for (struct agent_conn *conn = agent->conns, *next; conn; conn = next) {
-        next = conn->next;
-        if (conn->role == CONN_STRANGER && now - conn->since_ns >= HELLO_TIMEOUT_MS * DTPI_NS_PER_MS)
-            agent_conn_close(conn);
-    }
+    while (agent->door.oldest && now >= agent_door_next_ns(agent))
+        agent_conn_close(agent->door.oldest);
 }
 
 int64_t agent_door_next_ns(const dtpi_agent *agent)
 {
-    return agent->n_strangers ? dtp_ctx_now_ns(agent->ctx) + HELLO_TIMEOUT_MS * DTPI_NS_PER_MS
-                              : INT64_MAX;
+    const struct agent_conn *oldest = agent->door.oldest;
+
+    return oldest ? oldest->since_ns + HELLO_TIMEOUT_MS * DTPI_NS_PER_MS : INT64_MAX;
 }
 
 /* ---- life ---- */
@@ -178,6 +294,7 @@ int64_t agent_door_next_ns(const dtpi_agent *agent)
 dtp_status agent_listen_unix(dtpi_agent *agent, dtp_error *err)
 {
     agent->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    randombytes_buf(&agent->door.seed, sizeof(agent->door.seed));
     dtp_status st = dtpi_unix_listen(agent->o.socket, &agent->unix_fd, err);
     if (st < 0)
         return st;

@@ -21,10 +21,25 @@ struct agent_conn {
     dtpi_link *link;
     dtpi_hs hs;
     int64_t since_ns;
+    struct agent_conn *older, *younger;         /* of a stranger */
+    uint8_t share;
     int32_t rank, pid;          /* of a local rank */
     int pidfd;
     dtpi_source pid_source;
     struct agent_carrier *carrier;      /* control over UCX, NULL: over the link */
+};
+
+/*
+ * Strangers, oldest first. They share the room by where they come from (a network address, a process),
+ * so that who floods the door pushes out his own.
+ */
+enum { DOOR_SHARES = 256 };
+struct agent_door {
+    struct agent_conn *oldest, *youngest;
+    uint32_t n, in_share[DOOR_SHARES];
+    uint64_t seed;              /* nobody can choose his share */
+    int64_t said_ns;            /* refusals are logged, but not all of a flood */
+    uint32_t n_said, n_unsaid;
 };
 
 /* A memory file that not all members have fetched yet. */
@@ -48,8 +63,8 @@ struct dtpi_agent {
     int unix_fd, tcp_fd, spare_fd;
     char *socket_path;
     dtpi_source unix_source, tcp_source;
+    struct agent_door door;
     struct agent_conn *conns;
-    uint32_t n_strangers;
     struct agent_conn **by_local, **by_child;
     uint32_t n_by_local, n_by_child;
     dtpi_timer timer;
@@ -84,6 +99,8 @@ dtp_status agent_listen_unix(dtpi_agent *agent, dtp_error *err);
 dtp_status agent_listen_tcp(dtpi_agent *agent, dtpi_endpoint *at, dtp_error *err);
 void agent_door_close(dtpi_agent *agent);
 void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+/* It is no stranger any more, or no more. */
+void agent_door_forget(struct agent_conn *conn);
 /* Drops strangers that take too long. */
 void agent_door_tick(dtpi_agent *agent, int64_t now_ns);
 int64_t agent_door_next_ns(const dtpi_agent *agent);

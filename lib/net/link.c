@@ -39,6 +39,7 @@ struct dtpi_link {
     void *user;
     int fd;
     size_t max_frame;
+    size_t read_bytes;          /* at once: little of who may say little */
     dtpi_source source;
     dtpi_buf in;
     int in_fds[2 * DTPI_LINK_MAX_FDS];
@@ -324,8 +325,8 @@ static void keep_fds(dtpi_link *l, struct msghdr *mh)
 static ssize_t read_some(dtpi_link *l)
 {
     char control[CMSG_SPACE(2 * DTPI_LINK_MAX_FDS * sizeof(int))];
-    uint8_t *p = dtpi_buf_reserve(&l->in, READ_BYTES);
-    struct iovec iov = { p, READ_BYTES };
+    uint8_t *p = dtpi_buf_reserve(&l->in, l->read_bytes);
+    struct iovec iov = { p, l->read_bytes };
     struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
                          .msg_controllen = sizeof(control) };
 
@@ -374,6 +375,7 @@ static dtp_status hand_over(dtpi_link *l)
 static dtp_status receive(dtpi_link *l, int n_reads)
 {
     for (int i = 0; i < n_reads && !l->closing; i++) {
+        const size_t room = l->read_bytes;
         const ssize_t n = read_some(l);
         if (n == 0)
             return DTP_END;
@@ -384,7 +386,7 @@ static dtp_status receive(dtpi_link *l, int n_reads)
         const dtp_status st = hand_over(l);
         if (st < 0)
             return st;
-        if (n < READ_BYTES && n_reads <= READS_PER_TURN)
+        if ((size_t)n < room && n_reads <= READS_PER_TURN)
             break;      /* that was all, or the loop comes back: a call less for each message */
     }
     return DTP_OK;
@@ -439,7 +441,7 @@ dtp_status dtpi_link_open(dtp_ctx *ctx, int fd_take, size_t max_frame, const dtp
     l->ops = ops;
     l->user = user;
     l->fd = fd_take;
-    l->max_frame = max_frame;
+    dtpi_link_set_max(l, max_frame);
     l->in = dtpi_buf_init(a);
     l->tail = &l->head;
     l->source = (dtpi_source){ .fd = fd_take, .events = EPOLLIN, .ready = link_ready };
@@ -507,6 +509,7 @@ void dtpi_link_seal(dtpi_link *l, const dtpi_seal *out, const dtpi_seal *in)
 void dtpi_link_set_max(dtpi_link *l, size_t max_frame)
 {
     l->max_frame = max_frame;
+    l->read_bytes = DTPI_MIN(max_frame + 64, (size_t)READ_BYTES);
 }
 
 int dtpi_link_take_fd(dtpi_link *l)

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_group_door.c - an agent's door under a flood: who is kept, who goes, and when. */
+#include "check.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "group/agent.h"
+#include "group/handshake.h"
+#include "net/sock.h"
+
+static const uint8_t secret[DTP_SECRET_BYTES] = "a secret of thirty-two bytes...";
+
+struct door {
+    dtp_ctx *ctx;
+    dtpi_agent *agent;
+    struct sockaddr_in at;
+    char text[DTP_ERROR_TEXT];  /* last refusal in the log */
+    int n_logged;
+};
+
+static void keep_log(void *user, dtp_log_level level, const char *topic, const char *text)
+{
+    struct door *d = user;
+
+    (void)topic;
+    if (level > DTP_LOG_WARN)
+        return;
+    snprintf(d->text, sizeof(d->text), "%s", text);
+    d->n_logged++;
+}
+
+/* The root of two nodes, in this process. */
+static void door_open(struct door *d)
+{
+    char socket_name[64], root[64];
+    socklen_t len = sizeof(d->at);
+
+    memset(d, 0, sizeof(*d));
+    d->at = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&d->at, len), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&d->at, &len), 0);
+    close(fd);
+    snprintf(root, sizeof(root), "127.0.0.1:%u", ntohs(d->at.sin_port));
+    snprintf(socket_name, sizeof(socket_name), "@dtp-door-%d-%u", getpid(), ntohs(d->at.sin_port));
+    const dtp_ctx_opts co = { .size = sizeof(co), .clock = DTP_CLOCK_VIRTUAL, .log = keep_log,
+                              .log_user = d, .log_level = DTP_LOG_INFO };
+    const dtpi_agent_opts o = { .job = "job", .world_size = 4, .n_local = 2, .socket = socket_name,
+                                .root = root, .is_root = true, .secret = secret };
+    assert_ok(dtp_ctx_open(&co, &d->ctx, ERR));
+    assert_ok(dtpi_agent_open(d->ctx, &o, &d->agent, ERR));
+}
+
+static void door_close(struct door *d)
+{
+    dtpi_agent_close(d->agent);
+    dtp_ctx_close(d->ctx);
+}
+
+static void turn(struct door *d)
+{
+    for (int i = 0; i < 20; i++)
+        assert_true(dtp_ctx_dispatch(d->ctx, 0, ERR) >= 0);
+}
+
+/* From 127.0.0.`from`. */
+static int come(struct door *d, int from)
+{
+    struct sockaddr_in own = { .sin_family = AF_INET,
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (uint32_t)from) };
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof(own)), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&d->at, sizeof(d->at)), 0);
+    return fd;
+}
+
+static bool is_open(int fd)
+{
+    char c;
+
+    return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+static void say_hello(int fd, const uint8_t *with_secret)
+{
+    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator), out = dtpi_buf_init(&dtpi_malloc_allocator);
+    dtpi_hs hs;
+
+    dtpi_hs_init(&hs, &(dtpi_hs_opts){ .role = DTPI_HS_AGENT, .job = "job", .generation = 1, .world = 4,
+                                       .who = 2, .host = "host2", .secret = with_secret });
+    dtpi_hs_hello(&hs, &b);
+    dtpi_wr_block(&out, b.data, b.len);
+    assert_int_equal(send(fd, out.data, out.len, MSG_NOSIGNAL), (ssize_t)out.len);
+    dtpi_buf_free(&b);
+    dtpi_buf_free(&out);
+}
+
+/* The type of the handshake's message that came, 0 when none did. */
+static int heard(int fd)
+{
+    uint8_t raw[600];
+    const ssize_t n = recv(fd, raw, sizeof(raw), MSG_DONTWAIT);
+
+    return n < 11 ? 0 : raw[10];
+}
+
+static void test_a_flood_from_one_address_pushes_out_its_own(void **state)
+{
+    int flood[400], honest[4], n_left = 0, n_kept = 0;
+    struct door d;
+
+    (void)state;
+    door_open(&d);
+    for (int i = 0; i < 4; i++)
+        honest[i] = come(&d, 3 + i);
+    turn(&d);
+    for (int i = 0; i < 400; i++) {
+        flood[i] = come(&d, 2);
+        if (i % 50 == 49)
+            turn(&d);
+    }
+    for (int i = 0; i < 400; i++) {
+        n_left += is_open(flood[i]);
+        close(flood[i]);
+    }
+    assert_in_range(n_left, 200, 258);
+    /* One or the other may have the flood's share. */
+    for (int i = 0; i < 4; i++)
+        if (is_open(honest[i])) {
+            say_hello(honest[i], secret);
+            turn(&d);
+            n_kept += heard(honest[i]) == 2;
+        }
+    assert_in_range(n_kept, 2, 4);
+    for (int i = 0; i < 4; i++)
+        close(honest[i]);
+    door_close(&d);
+}
+
+static void test_who_has_said_hello_stays_in_a_flood_from_the_same_address(void **state)
+{
+    struct door d;
+    int flood[400];
+
+    (void)state;
+    door_open(&d);
+    const int honest = come(&d, 2), other = come(&d, 2);
+    say_hello(honest, secret);
+    turn(&d);
+    for (int i = 0; i < 400; i++) {
+        flood[i] = come(&d, 2);
+        if (i % 50 == 49)
+            turn(&d);
+    }
+    assert_int_equal(heard(honest), 2);
+    assert_true(is_open(honest));
+    assert_false(is_open(other));
+    for (int i = 0; i < 400; i++)
+        close(flood[i]);
+    close(honest);
+    close(other);
+    door_close(&d);
+}
+
+static void test_garbage_ends_at_once_and_slow_senders_after_five_seconds(void **state)
+{
+    struct door d;
+
+    (void)state;
+    door_open(&d);
+    const int garbage = come(&d, 2), slow = come(&d, 2), half = come(&d, 2);
+    assert_int_equal(send(garbage, "GET / HTTP/1.1\r\n", 16, 0), 16);
+    assert_int_equal(send(half, "\x90\0\0\0\x64\x74", 6, 0), 6);
+    turn(&d);
+    assert_false(is_open(garbage));
+    assert_true(is_open(slow) && is_open(half));
+    /* A byte now and then does not help. */
+    for (int i = 0; i < 4; i++) {
+        assert_ok(dtp_ctx_advance(d.ctx, DTPI_NS_PER_S, ERR));
+        assert_int_equal(send(half, "\x70\x07\x01\x00" + i, 1, 0), 1);
+        turn(&d);
+    }
+    assert_true(is_open(slow) && is_open(half));
+    assert_ok(dtp_ctx_advance(d.ctx, DTPI_NS_PER_S, ERR));
+    turn(&d);
+    assert_false(is_open(slow) || is_open(half));
+    close(garbage);
+    close(slow);
+    close(half);
+    door_close(&d);
+}
+
+static void test_strangers_give_way_when_descriptors_are_out(void **state)
+{
+    struct rlimit old, low;
+    struct door d;
+    int quiet[20];
+
+    (void)state;
+    door_open(&d);
+    for (int i = 0; i < 20; i++)
+        quiet[i] = come(&d, 2);
+    const int honest = come(&d, 3);
+    say_hello(honest, secret);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = old;
+    low.rlim_cur = (rlim_t)honest + 6;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    turn(&d);
+    assert_int_equal(heard(honest), 2);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    for (int i = 0; i < 20; i++)
+        close(quiet[i]);
+    close(honest);
+    door_close(&d);
+}
+
+static void test_a_flood_of_wrong_secrets_is_refused_and_logged_a_little(void **state)
+{
+    struct door d;
+
+    (void)state;
+    door_open(&d);
+    for (int i = 0; i < 100; i++) {
+        const int fd = come(&d, 2);
+        say_hello(fd, NULL);
+        turn(&d);
+        assert_int_equal(heard(fd), 4);
+        close(fd);
+    }
+    assert_in_range(d.n_logged, 1, 10);
+    assert_non_null(strstr(d.text, "came without a secret"));
+    assert_ok(dtp_ctx_advance(d.ctx, 2 * DTPI_NS_PER_S, ERR));
+    const int fd = come(&d, 2);
+    say_hello(fd, secret);
+    turn(&d);
+    assert_int_equal(heard(fd), 2);
+    close(fd);
+    door_close(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_flood_from_one_address_pushes_out_its_own),
+        cmocka_unit_test(test_who_has_said_hello_stays_in_a_flood_from_the_same_address),
+        cmocka_unit_test(test_garbage_ends_at_once_and_slow_senders_after_five_seconds),
+        cmocka_unit_test(test_strangers_give_way_when_descriptors_are_out),
+        cmocka_unit_test(test_a_flood_of_wrong_secrets_is_refused_and_logged_a_little),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
