@@ -186,7 +186,6 @@ bool agent_promote(struct agent_conn *conn)
     dtpi_agent *agent = conn->agent;
     const enum conn_role role = conn->hs.role == DTPI_HS_RANK ? CONN_LOCAL : CONN_CHILD;
     const int64_t now = dtp_ctx_now_ns(agent->ctx);
-    dtpi_seal in, out;
 
     const uint32_t slot = give_slot(agent, conn, role);
     if (slot == UINT32_MAX)
@@ -200,10 +199,6 @@ bool agent_promote(struct agent_conn *conn)
         watch_process(conn);
         dtpi_core_local_open(agent->core, slot, conn->hs.peer.who, conn->pid, now);
     } else {
-        dtpi_hs_seals(&conn->hs, &in, &out);
-        agent_seal(conn, &out, &in);
-        sodium_memzero(&out, sizeof(out));
-        sodium_memzero(&in, sizeof(in));
         dtpi_core_child_open(agent->core, slot, now);
         agent_carrier_offer(conn);
     }

@@ -94,6 +94,10 @@ void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t b
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(conn->agent->ctx));
     dtp_error err;
 
+    if (conn->is_proven) {
+        agent_probe_serve(conn, data, bytes);
+        return;
+    }
     dtp_status st = dtpi_hs_serve(&conn->hs, data, bytes, &b, &err);
     if (st == DTP_PENDING)
         st = check_is_due(conn, &err);
@@ -103,7 +107,9 @@ void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t b
         return;
     }
     if (st == DTP_OK) {
-        if (!agent_promote(conn))
+        if (conn->hs.role == DTPI_HS_AGENT)
+            agent_probe_start(conn, false);
+        else if (!agent_promote(conn))
             agent_conn_close(conn);
         return;
     }

@@ -20,6 +20,7 @@ struct agent_conn {
     uint32_t slot;              /* connecting: number of the try */
     dtpi_link *link;
     dtpi_hs hs;
+    bool is_proven;             /* stranger or connecting: a large message is under way */
     int64_t since_ns;
     struct agent_conn *older, *younger;         /* of a stranger */
     uint8_t share;
@@ -112,6 +113,13 @@ int64_t agent_parent_next_ns(const dtpi_agent *agent);
 void agent_parent_tick(dtpi_agent *agent, int64_t now_ns);
 void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
 void agent_parent_failed(struct agent_conn *conn, dtp_status why);
+
+/* agent_probe.c: do large messages pass */
+void agent_probe_start(struct agent_conn *conn, bool is_client);
+void agent_probe_serve(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+bool agent_probe_answer(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+bool agent_probe_is_stuck(const struct agent_conn *conn, int64_t now_ns);
+int64_t agent_probe_next_ns(int64_t now_ns);
 
 /* agent_files.c: the control page, the table, node memory */
 dtp_status agent_files_open(dtpi_agent *agent, dtp_error *err);

@@ -6,7 +6,6 @@
 #include "group/agent_internal.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -74,6 +73,31 @@ void agent_parent_stop(dtpi_agent *agent)
 
 /* ---- those who do not answer, or wrongly ---- */
 
+static void lost(struct agent_conn *conn, const char *why)
+{
+    dtpi_agent *agent = conn->agent;
+    const uint32_t try = conn->slot;
+
+    agent_conn_close(conn);
+    dtpi_race_lost(agent->race, try, why);
+    tell_trouble(agent);
+}
+
+/* It proved itself, but large messages do not pass: comes again with smaller segments. */
+static void shrink(struct agent_conn *conn)
+{
+    dtpi_agent *agent = conn->agent;
+    const uint32_t try = conn->slot;
+    char peer[DTPI_ADDR_TEXT];
+
+    dtpi_tcp_peer_text(dtpi_link_fd(conn->link), peer, sizeof(peer));
+    DTPI_LOG(agent->ctx, DTP_LOG_WARN, "group", "large messages to %s vanish on the way (MTU): trying smaller "
+             "segments", peer);
+    agent_conn_close(conn);
+    dtpi_race_shrink(agent->race, try);
+    tell_trouble(agent);
+}
+
 static int64_t silent_ns(const dtpi_agent *agent)
 {
     const int ms = dtpi_race_n_tries(agent->race) == 1 ? SILENT_MS : SILENT_AMONG_OTHERS_MS;
@@ -87,7 +111,8 @@ int64_t agent_parent_next_ns(const dtpi_agent *agent)
 
     for (const struct agent_conn *conn = agent->conns; agent->race && conn; conn = conn->next)
         if (conn->role == CONN_CONNECTING)
-            at = DTPI_MIN(at, conn->since_ns + silent_ns(agent));
+            at = DTPI_MIN(at, conn->is_proven ? agent_probe_next_ns(dtp_ctx_now_ns(agent->ctx))
+                                              : conn->since_ns + silent_ns(agent));
     return at;
 }
 
@@ -95,19 +120,13 @@ void agent_parent_tick(dtpi_agent *agent, int64_t now_ns)
 {
     for (struct agent_conn *conn = agent->conns, *next; agent->race && conn; conn = next) {
         next = conn->next;
-        if (conn->role == CONN_CONNECTING && now_ns - conn->since_ns >= silent_ns(agent))
+        if (conn->role != CONN_CONNECTING)
+            continue;
+        if (conn->is_proven && agent_probe_is_stuck(conn, now_ns))
+            shrink(conn);
+        else if (!conn->is_proven && now_ns - conn->since_ns >= silent_ns(agent))
             agent_parent_failed(conn, DTP_ERR_TIMEOUT);
     }
-}
-
-static void lost(struct agent_conn *conn, const char *why)
-{
-    dtpi_agent *agent = conn->agent;
-    const uint32_t try = conn->slot;
-
-    agent_conn_close(conn);
-    dtpi_race_lost(agent->race, try, why);
-    tell_trouble(agent);
 }
 
 void agent_parent_failed(struct agent_conn *conn, dtp_status why)
@@ -141,29 +160,12 @@ static void refused(struct agent_conn *conn, const dtp_error *err)
     }
 }
 
-/* ---- the one that proved itself ---- */
+/* ---- the one that proves itself ---- */
 
-void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes)
+static void is_parent(struct agent_conn *conn)
 {
     dtpi_agent *agent = conn->agent;
-    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
-    dtpi_seal out, in;
-    dtp_error err;
 
-    if (dtpi_hs_answer(&conn->hs, data, bytes, &b, &err) < 0) {
-        dtpi_buf_free(&b);
-        refused(conn, &err);
-        return;
-    }
-    DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
-    if (!m || !dtpi_link_send(conn->link, m, NULL, 0)) {
-        agent_parent_failed(conn, DTP_ERR_IO);
-        return;
-    }
-    dtpi_hs_seals(&conn->hs, &out, &in);
-    agent_seal(conn, &out, &in);
-    sodium_memzero(&out, sizeof(out));
-    sodium_memzero(&in, sizeof(in));
     dtpi_link_set_max(conn->link, DTPI_LINK_MAX_FRAME);
     dtpi_hs_wipe(&conn->hs);
     conn->role = CONN_PARENT;
@@ -171,4 +173,28 @@ void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
     agent_parent_stop(agent);
     dtpi_core_parent_open(agent->core, dtp_ctx_now_ns(agent->ctx));
     agent_carrier_offer(conn);
+}
+
+void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes)
+{
+    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(conn->agent->ctx));
+    dtp_error err;
+
+    if (conn->is_proven) {
+        if (agent_probe_answer(conn, data, bytes))
+            is_parent(conn);
+        else
+            agent_parent_failed(conn, DTP_ERR_PROTO);
+        return;
+    }
+    if (dtpi_hs_answer(&conn->hs, data, bytes, &b, &err) < 0) {
+        dtpi_buf_free(&b);
+        refused(conn, &err);
+        return;
+    }
+    DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
+    if (!m || !dtpi_link_send(conn->link, m, NULL, 0))
+        agent_parent_failed(conn, DTP_ERR_IO);
+    else
+        agent_probe_start(conn, true);
 }

@@ -43,7 +43,8 @@ typedef enum dtpi_frame_type {
     DTPI_F_CHANGE = 25,     /* key-value, up: add, compare and set, append, unset, count */
     DTPI_F_REFORM = 26,     /* up: these ranks go on in the next generation */
     DTPI_F_FORMED = 27,     /* down: its members; or why there is none */
-    DTPI_F_END = 28
+    DTPI_F_PAD = 28,        /* between agents, after the proof: do large messages pass? */
+    DTPI_F_END = 29
 } dtpi_frame_type;
 
 typedef struct dtpi_frame {

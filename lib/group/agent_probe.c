@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_probe.c - whether large messages pass between two agents that have proven themselves.
+ *
+ * A path that drops large packets without a word (a tunnel, a switch with a smaller MTU, firewalls that eat
+ * the errors) lets handshakes pass, and the table of ranks never arrives. So a message as large as a jumbo
+ * frame goes up and comes back before the parent counts on the child. Where it does not, the child comes
+ * again with smaller segments.
+ */
+#include "group/agent_internal.h"
+
+#include <netinet/tcp.h>
+#include <sodium.h>
+
+enum { PAD_BYTES = 9216, PAD_FRAME_MAX = 2 * PAD_BYTES, STUCK_MS = 300, SILENT_MS = 1500, CHECK_MS = 100 };
+
+static bool send_pad(struct agent_conn *conn, size_t bytes)
+{
+    static const uint8_t zeros[PAD_BYTES];
+    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(conn->agent->ctx));
+    const dtpi_frame f = { .type = DTPI_F_PAD, .attempt = conn->agent->o.attempt,
+                           .generation = conn->agent->generation, .group = DTPI_WORLD_ID, .rank = -1 };
+
+    dtpi_frame_begin(&b, &f);
+    dtpi_buf_append(&b, zeros, bytes);
+    DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
+    return m && dtpi_link_send(conn->link, m, NULL, 0);
+}
+
+static bool is_pad(const uint8_t *data, size_t bytes, bool *is_empty_out)
+{
+    dtpi_frame f;
+
+    if (!dtpi_frame_read(data, bytes, &f) || f.type != DTPI_F_PAD)
+        return false;
+    *is_empty_out = f.bytes == 0;
+    return true;
+}
+
+/* Both ends: what follows the proof is sealed. */
+void agent_probe_start(struct agent_conn *conn, bool is_client)
+{
+    dtpi_seal up, down;
+
+    dtpi_hs_seals(&conn->hs, &up, &down);
+    agent_seal(conn, is_client ? &up : &down, is_client ? &down : &up);
+    sodium_memzero(&up, sizeof(up));
+    sodium_memzero(&down, sizeof(down));
+    dtpi_link_set_max(conn->link, PAD_FRAME_MAX);
+    conn->is_proven = true;
+    conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
+    if (is_client && !send_pad(conn, PAD_BYTES))
+        dtpi_link_break(conn->link);
+}
+
+/* The parent's end: sends it back, and takes the child when that has arrived. */
+void agent_probe_serve(struct agent_conn *conn, const uint8_t *data, size_t bytes)
+{
+    bool is_empty;
+
+    if (!is_pad(data, bytes, &is_empty) || (is_empty ? !agent_promote(conn) : !send_pad(conn, PAD_BYTES)))
+        agent_conn_close(conn);
+}
+
+/* The child's end: true when its message came back. */
+bool agent_probe_answer(struct agent_conn *conn, const uint8_t *data, size_t bytes)
+{
+    bool is_empty;
+
+    return is_pad(data, bytes, &is_empty) && !is_empty && send_pad(conn, 0);
+}
+
+int64_t agent_probe_next_ns(int64_t now_ns)
+{
+    return now_ns + CHECK_MS * DTPI_NS_PER_MS;
+}
+
+/* Bytes that were sent and never acknowledged, or an answer that never came. */
+bool agent_probe_is_stuck(const struct agent_conn *conn, int64_t now_ns)
+{
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof(info);
+    const int64_t age_ms = (now_ns - conn->since_ns) / DTPI_NS_PER_MS;
+
+    if (age_ms < STUCK_MS)
+        return false;
+    return age_ms >= SILENT_MS ||
+           (getsockopt(dtpi_link_fd(conn->link), IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+            info.tcpi_unacked > 0 && info.tcpi_retransmits > 0);
+}
