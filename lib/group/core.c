@@ -36,13 +36,14 @@ dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, v
     c->beat_at_ns = opts->now_ns + c->o.beat_ns;
     c->join_at_ns = opts->join_timeout_ns ? opts->now_ns + opts->join_timeout_ns : INT64_MAX;
     c->dead = dtpi_buf_init(&c->a);
-    c->rows = dtpi_alloc_array(&c->a, opts->world_size, sizeof(*c->rows));
-    if (!c->rows) {
+    c->below.a = opts->a;
+    c->up = dtpi_buf_init(opts->a);
+    if (opts->is_root)
+        c->rows = dtpi_alloc_array(&c->a, opts->world_size, sizeof(*c->rows));
+    if (opts->is_root && !c->rows) {
         dtpi_core_free(c);
         return dtpi_fail_nomem(err, opts->world_size * sizeof(*c->rows));
     }
-    for (uint32_t i = 0; i < opts->world_size; i++)
-        c->rows[i].via = DTPI_VIA_ABOVE;
     *core_out = c;
     return DTP_OK;
 }
@@ -52,20 +53,20 @@ void dtpi_core_free(dtpi_core *c)
     if (!c)
         return;
     const dtp_allocator a = c->a;
-    const size_t world = c->o.world_size;
+    dtpi_buf_free(&c->up);
     dtpi_buf_free(&c->dead);
     while (c->groups) {
         struct core_group *g = c->groups;
         c->groups = g->next;
         core_group_free(c, g);
     }
-    dtpi_free(&a, c->rows, world * sizeof(*c->rows));
+    core_table_free(c);
+    core_below_free(&c->below);
     dtpi_free(&a, c->verdict.failed, c->verdict.n_failed * sizeof(*c->verdict.failed));
     core_reform_free(c);
     dtpi_free(&a, c->members, c->n_members * sizeof(*c->members));
     dtpi_free(&a, c->locals, c->n_locals * sizeof(*c->locals));
     dtpi_free(&a, c->children, c->n_children * sizeof(*c->children));
-    dtpi_free(&a, c->nodes, c->cap_nodes * sizeof(*c->nodes));
     dtpi_free(&a, c, sizeof(*c));
 }
 
@@ -74,7 +75,7 @@ void dtpi_core_free(dtpi_core *c)
 dtpi_buf core_begin(const dtpi_core *c, uint8_t type, uint64_t group, uint8_t lane, uint32_t seq,
                     int32_t rank)
 {
-    dtpi_buf b = dtpi_buf_init(&c->a);
+    dtpi_buf b = dtpi_buf_init(c->o.a);  /* messages may outlive the core */
     const dtpi_frame f = { .type = type, .lane = lane, .attempt = c->o.attempt,
                            .generation = c->generation, .seq = seq, .group = group, .rank = rank };
 
@@ -103,7 +104,7 @@ dtpi_msg *core_msg(dtpi_core *c, dtpi_buf *b)
 
 dtpi_msg *core_keep(dtpi_core *c, const dtpi_in *in)
 {
-    dtpi_buf b = dtpi_buf_init(&c->a);
+    dtpi_buf b = dtpi_buf_init(c->o.a);
 
     if (in->msg)
         return dtpi_msg_ref(in->msg);
@@ -209,6 +210,7 @@ void dtpi_core_child_open(dtpi_core *c, uint32_t slot, int64_t now_ns)
     dtpi_buf b = core_begin(c, DTPI_F_NODE, DTPI_WORLD_ID, 0, 0, c->o.host_rank);
     dtpi_wr_u64(&b, c->o.node_id);
     core_to_child(c, slot, &b);
+    core_send_table(c, slot);
     if (c->has_verdict) {
         b = core_begin(c, DTPI_F_VERDICT, DTPI_WORLD_ID, 0, 0, -1);
         dtpi_verdict_write(&b, &c->verdict);
@@ -369,9 +371,11 @@ void dtpi_core_child_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
     else if (f.type == DTPI_F_REFORM)
         ok = core_on_reform_child(c, slot, &f);
     else if (f.type == DTPI_F_ROWS)
-        ok = core_on_rows(c, slot, &f, in);
+        ok = core_on_rows(c, slot, &f);
     else if (f.type == DTPI_F_DEATH)
         core_on_death(c, &f);
+    else if (f.type == DTPI_F_LOST)
+        core_on_lost(c, &f);
     else if (f.type == DTPI_F_ABORT)
         core_on_abort(c, &f);
     else if (f.type == DTPI_F_BYE)
@@ -466,6 +470,11 @@ void dtpi_core_parent_end(dtpi_core *c, dtp_status status, const char *why, int6
         c->parent_left = true;
         core_parent_left(c);
     }
+}
+
+void dtpi_core_set_addresses(dtpi_core *c, const char *addresses)
+{
+    snprintf(c->addresses, sizeof(c->addresses), "%s", addresses);
 }
 
 void dtpi_core_parent_trouble(dtpi_core *c, const char *why)

@@ -18,6 +18,8 @@
 
 typedef struct dtpi_core dtpi_core;
 
+enum { DTPI_STANDBYS = 3, DTPI_ADDRESSES_MAX = 256 };
+
 typedef struct dtpi_core_opts {
     const dtp_allocator *a;
     uint32_t world_size;
@@ -30,6 +32,7 @@ typedef struct dtpi_core_opts {
     int64_t now_ns;
     int64_t join_timeout_ns;    /* 0: no limit */
     int64_t beat_ns;            /* between agents; 0: 1 s */
+    uint32_t n_children_plus_1; /* how many children will come; 0: not known */
 } dtpi_core_opts;
 
 /* What comes out. Messages are lent (take a reference to keep). Mandatory where not said otherwise. */
@@ -75,6 +78,8 @@ void dtpi_core_local_end(dtpi_core *core, uint32_t slot, const char *cause, int6
 void dtpi_core_child_end(dtpi_core *core, uint32_t slot, int64_t now_ns);
 /* It ended; or, with a status below 0 and the reason, it will never be reached. */
 void dtpi_core_parent_end(dtpi_core *core, dtp_status status, const char *why, int64_t now_ns);
+/* Where this agent can be reached, as `root` of dtp_group_opts; before the parent is there. */
+void dtpi_core_set_addresses(dtpi_core *core, const char *addresses);
 /* Why the parent is not reached yet, for the text of a deadline. */
 void dtpi_core_parent_trouble(dtpi_core *core, const char *why);
 /* The driver failed at something that all need (no memory for the table): ends the group. */
@@ -90,6 +95,13 @@ int64_t dtpi_core_next_ns(const dtpi_core *core);
 void dtpi_core_bye(dtpi_core *core);
 
 /* ---- what can be asked ---- */
+
+/* Nodes that may take over from the root, with their addresses: the number of them, at most 3. */
+typedef struct dtpi_standby {
+    uint64_t node;              /* id */
+    char addresses[DTPI_ADDRESSES_MAX];
+} dtpi_standby;
+uint32_t dtpi_core_standbys(const dtpi_core *core, dtpi_standby out[DTPI_STANDBYS]);
 
 typedef struct dtpi_row {
     uint32_t node;

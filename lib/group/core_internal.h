@@ -8,27 +8,70 @@
 
 enum { CORE_LANES = 16, CORE_MAX_OPEN = 1024 };
 
+/* Where a rank is, where that is no child's slot. */
+enum { DTPI_VIA_LOCAL = -1, DTPI_VIA_ABOVE = -2 };
+
+/* below.c: a cell of flags and a slot for every rank that an agent has to do with. */
+enum {
+    CORE_PAGE_RANKS = 128,
+    CORE_SLOT = (1 << 24) - 1,  /* a child's, or a local one */
+    CORE_KNOWN = 1 << 24,       /* is in this subtree */
+    CORE_LOCAL = 1 << 25,
+    CORE_LEFT = 1 << 26,
+    CORE_DEAD = 1 << 27
+};
+
+struct core_page {
+    uint32_t base;              /* rank / CORE_PAGE_RANKS */
+    uint32_t cells[CORE_PAGE_RANKS];
+};
+
+struct core_below {
+    const dtp_allocator *a;
+    struct core_page **pages;   /* ascending */
+    uint32_t n_pages, cap;
+};
+
+/* A row as the root gathers it, until it has made the table. */
 struct core_row {
     uint32_t node;
     uint32_t local_rank;
     int32_t pid;
-    int32_t via;                /* child slot, or one of DTPI_VIA_* */
-    uint32_t slot;              /* of a local rank */
-    bool known, left, dead;
-    bool sent;                  /* a local row that went up */
 };
-enum { DTPI_VIA_LOCAL = -1, DTPI_VIA_ABOVE = -2 };
+
+/* Parts of the table: at most CORE_PART_NODES nodes, then parts of CORE_PART_ROWS rows; or one for all. */
+enum { CORE_ROW_BYTES = 16, CORE_PART_NODES = 2048, CORE_PART_ROWS = 15360, CORE_PART_BYTES = 256 << 10 };
+enum { CORE_PART_HEAD = 32 };
+
+struct core_part {
+    uint32_t world, n_all_nodes, n_parts;
+    uint32_t first_node, n_nodes;
+    uint32_t first_rank, n_rows, rows_at;
+    const uint8_t *offsets;     /* n_nodes numbers */
+    size_t bytes;               /* of the message */
+};
+
+struct core_node {
+    uint64_t id;
+    int32_t host_rank;
+    uint32_t first_rank, n_ranks;
+    const char *host;           /* lent */
+};
 
 struct core_local {
-    bool used, joined, left;
+    bool used, joined, left, sent;      /* sent: its row went up */
     bool calls;                 /* for a re-form */
     int32_t rank, pid;
+    uint32_t local_rank;
 };
 
 struct core_child {
     bool used, bye;
+    bool has_all;               /* all of its subtree has joined */
     bool complete;              /* all that live behind it have called for a re-form */
     int64_t heard_ns;
+    uint64_t node;              /* id; 0: no rows came yet */
+    char host[DTPI_HOST_MAX + 1];
 };
 
 /* Where contributions to a group come from: a local rank or a child's subtree. */
@@ -46,7 +89,8 @@ struct core_gather {
     uint32_t seq;
     bool has_kind;
     uint8_t *got;               /* by source */
-    uint32_t n_got;
+    uint32_t n_got;             /* how many sources there are */
+    uint32_t n_in;              /* and how many have come */
     dtp_status status;          /* the first failure */
     int32_t rank;
     char text[DTP_ERROR_TEXT];
@@ -133,13 +177,24 @@ struct dtpi_core {
     int64_t parent_heard_ns, beat_at_ns;
     char parent_text[DTP_ERROR_TEXT];   /* why the parent is not reached yet */
 
-    struct core_row *rows;      /* table.c and join.c alone look at these */
+    struct core_below below;    /* table.c alone looks at these */
+    uint32_t n_below;           /* ranks of this subtree that are known */
+    struct core_row *rows;      /* at the root, until it has made the table, and nodes */
     dtpi_node *nodes;
     uint32_t n_nodes, cap_nodes;
-    uint32_t n_known;
+    uint32_t *node_slots;       /* a hash of the nodes by id: index + 1 */
+    dtpi_msg **parts;           /* the table as it came */
+    uint32_t n_parts, n_have;
+
+    dtpi_buf up;                /* rows of children that have not gone up yet */
+    uint32_t n_up;
     uint32_t n_joined_local;
     uint32_t n_came;            /* joins seen, refused ones too */
     uint32_t n_rows_sent;       /* own rows that went up */
+    bool sent_complete;
+    char addresses[DTPI_ADDRESSES_MAX];
+    dtpi_standby standbys[DTPI_STANDBYS];
+    uint32_t n_standbys;
     int64_t join_at_ns, flush_at_ns;
     bool has_table;
 
@@ -174,6 +229,10 @@ void core_refuse(dtpi_core *c, uint32_t slot, dtp_status status, const char *fmt
 
 /* table.c: facts about a rank (a valid number) and a node */
 enum { CORE_NO_NODE = UINT32_MAX };
+bool core_part_read(const dtpi_msg *m, struct core_part *out);
+uint32_t core_nodes_per_part(const dtpi_core *c);
+uint32_t core_rows_per_part(const dtpi_core *c);
+uint32_t core_first_row_part(const dtpi_core *c);
 bool core_is_rank(const dtpi_core *c, int32_t rank);
 bool core_is_known(const dtpi_core *c, int32_t rank);       /* joined, as far as is known here */
 uint32_t core_node_of(const dtpi_core *c, int32_t rank);    /* CORE_NO_NODE: not known here */
@@ -184,6 +243,8 @@ int32_t core_child_of(const dtpi_core *c, int32_t rank);
 uint32_t core_slot_of(const dtpi_core *c, int32_t rank);    /* of a local rank */
 /* The next rank of this subtree that is known, -1: none. Begin with -1. */
 int32_t core_next_below(const dtpi_core *c, int32_t after);
+/* The rank is in this subtree, behind a child's slot, or local (`via`) in `slot`. False without memory. */
+bool core_add_below(dtpi_core *c, int32_t rank, int32_t via, uint32_t slot);
 bool core_is_dead(const dtpi_core *c, int32_t rank);
 void core_set_dead(dtpi_core *c, int32_t rank);
 bool core_has_left(const dtpi_core *c, int32_t rank);
@@ -191,6 +252,16 @@ void core_set_left(dtpi_core *c, int32_t rank);
 const char *core_node_host(const dtpi_core *c, uint32_t node);      /* lent */
 uint64_t core_node_id(const dtpi_core *c, uint32_t node);
 int32_t core_node_host_rank(const dtpi_core *c, uint32_t node);
+uint32_t core_node_find(const dtpi_core *c, uint64_t id);   /* CORE_NO_NODE: none */
+/* Appends the ranks of a node, int32_t, ascending; false without memory. At the root, or with the table. */
+bool core_ranks_of_node(const dtpi_core *c, uint32_t node, dtpi_buf *out);
+
+/* below.c */
+uint32_t core_cell(const struct core_below *b, int32_t rank);      /* 0 where there is none */
+uint32_t *core_cell_for(struct core_below *b, int32_t rank);       /* makes it; NULL without memory */
+/* The next rank after `after` whose cell has the flag, -1: none. */
+int32_t core_next_cell(const struct core_below *b, int32_t after, uint32_t flag);
+void core_below_free(struct core_below *b);
 
 /* verdict.c */
 void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_t n_failed,
@@ -208,6 +279,7 @@ void core_child_died(dtpi_core *c, uint32_t slot);
 void core_parent_died(dtpi_core *c, dtp_status status, const char *why);
 void core_verdict_tick(dtpi_core *c);
 void core_on_death(dtpi_core *c, const dtpi_frame *f);
+void core_on_lost(dtpi_core *c, const dtpi_frame *f);
 void core_on_verdict(dtpi_core *c, const dtpi_frame *f);
 void core_on_abort(dtpi_core *c, const dtpi_frame *f);
 
@@ -227,11 +299,19 @@ int64_t core_reform_next_ns(const dtpi_core *c);
 
 /* join.c */
 void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
-bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const dtpi_in *in);
-bool core_on_table(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in);
+bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
 void core_join_parent(dtpi_core *c);
 void core_join_tick(dtpi_core *c);
 void core_join_expired(dtpi_core *c);
+
+/* spread.c */
+/* All rows are here: the root makes the table and gives it to everybody. */
+void core_make_table(dtpi_core *c);
+/* False where it is malformed. */
+bool core_on_table(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in);
+/* What there is of the table, to a child that came late. */
+void core_send_table(dtpi_core *c, uint32_t slot);
+void core_table_free(dtpi_core *c);
 
 /* members.c */
 struct core_group *core_group_find(const dtpi_core *c, uint64_t id);
@@ -241,6 +321,8 @@ int32_t core_member(const struct core_group *g, uint32_t index);
 /* Index of a rank in the group of all ranks of this generation, -1: none; before the table: itself. */
 int32_t core_index_of(const dtpi_core *c, int32_t rank);
 uint32_t core_world_n(const dtpi_core *c);
+/* The next member after index `after` in this subtree, -1: none. Begin with -1. */
+int32_t core_next_member(const dtpi_core *c, const struct core_group *g, int32_t after);
 /* The first member outside this subtree; 0 where there is none. */
 uint32_t core_first_above(const dtpi_core *c, const struct core_group *g);
 struct core_source *core_source_of_local(struct core_group *g, uint32_t slot);

@@ -44,7 +44,8 @@ typedef enum dtpi_frame_type {
     DTPI_F_REFORM = 26,     /* up: these ranks go on in the next generation */
     DTPI_F_FORMED = 27,     /* down: its members; or why there is none */
     DTPI_F_PAD = 28,        /* between agents, after the proof: do large messages pass? */
-    DTPI_F_END = 29
+    DTPI_F_LOST = 29,       /* between agents, up: a child's agent ended */
+    DTPI_F_END = 30
 } dtpi_frame_type;
 
 typedef struct dtpi_frame {

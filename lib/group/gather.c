@@ -8,6 +8,7 @@
 #include "group/core_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/text.h"
 
@@ -31,6 +32,12 @@ static struct core_gather *find(const struct core_group *g, uint8_t lane, uint32
 static bool is_done(const struct core_group *g, uint8_t lane, uint32_t seq)
 {
     return (int32_t)(seq - g->done[lane]) <= 0;
+}
+
+static void mark(struct core_gather *x, size_t source)
+{
+    x->got[source] = 1;
+    x->n_in++;
 }
 
 /* ---- joining contributions ---- */
@@ -234,6 +241,11 @@ static bool write_entries(dtpi_core *c, const struct core_group *g, const struct
     return ok;
 }
 
+static int compare_indices(const void *a, const void *b)
+{
+    return *(const int32_t *)a < *(const int32_t *)b ? -1 : *(const int32_t *)a > *(const int32_t *)b;
+}
+
 static void name_missing(const struct core_group *g, struct core_gather *x)
 {
     const uint32_t n = (uint32_t)(x->missing.len / sizeof(int32_t));
@@ -242,12 +254,7 @@ static void name_missing(const struct core_group *g, struct core_gather *x)
 
     if (n == 0)
         return;
-    for (uint32_t i = 1; i < n; i++)        /* they come nearly sorted, by subtree */
-        for (uint32_t k = i; k > 0 && list[k] < list[k - 1]; k--) {
-            const int32_t swap = list[k];
-            list[k] = list[k - 1];
-            list[k - 1] = swap;
-        }
+    qsort(list, n, sizeof(*list), compare_indices);
     dtpi_format_ranks(list, n, ranks, sizeof(ranks));
     snprintf(text, sizeof(text), "%s %u: rank%s %s of %u did not come in time",
              dtpi_kind_name(x->kind), x->seq, n == 1 ? "" : "s", ranks, g->n);
@@ -349,13 +356,7 @@ static void fail_without_parent(dtpi_core *c, struct core_group *g, struct core_
 
 static void check_full(dtpi_core *c, struct core_group *g, struct core_gather *x)
 {
-    uint32_t n = 0;
-
-    if (x->sent)
-        return;
-    for (uint32_t i = 0; i < g->n_sources; i++)
-        n += x->got[i];
-    if (n < g->n_sources)
+    if (x->sent || x->n_in < g->n_sources)
         return;
     if (g->is_top)
         finish(c, g, x);
@@ -375,9 +376,11 @@ static void left_text(const dtpi_core *c, const struct core_group *g, const stru
 
     /* Of a child's ranks the first that left. */
     if (s->is_child)
-        for (index = 0; index + 1 < g->n; index++)
-            if (core_child_of(c, core_member(g, index)) == (int32_t)s->slot)
+        for (int32_t i = core_next_member(c, g, -1); i >= 0; i = core_next_member(c, g, i))
+            if (core_child_of(c, core_member(g, (uint32_t)i)) == (int32_t)s->slot) {
+                index = (uint32_t)i;
                 break;
+            }
     snprintf(text, sizeof(text), "%s %u: rank %u of %u has left the group", dtpi_kind_name(x->kind),
              x->seq, index, g->n);
     fail(x, DTP_ERR_PEER, core_member(g, index), text);
@@ -408,7 +411,7 @@ static struct core_gather *start(dtpi_core *c, struct core_group *g, uint8_t lan
     g->n_open++;
     for (uint32_t i = 0; i < g->n_sources; i++)
         if (g->sources[i].n_left == g->sources[i].n) {
-            x->got[i] = 1;
+            mark(x, i);
             left_text(c, g, &g->sources[i], x);
         }
     return x;
@@ -434,7 +437,7 @@ bool core_on_up(dtpi_core *c, struct core_group *g, struct core_source *s, const
         return x->probed || s->n_left > 0;      /* late, after it was named missing */
     if (!merge(x, g, f))
         return false;
-    x->got[at] = 1;
+    mark(x, at);
     check_full(c, g, x);
     return true;
 }
@@ -465,7 +468,7 @@ void core_source_left(dtpi_core *c, struct core_group *g, struct core_source *s)
         next = x->next;
         if (x->got[at])
             continue;
-        x->got[at] = 1;
+        mark(x, at);
         left_text(c, g, s, x);
         check_full(c, g, x);
     }
@@ -491,7 +494,7 @@ static void probe(dtpi_core *c, struct core_group *g, struct core_gather *x)
             dtpi_buf b = core_begin(c, DTPI_F_PROBE, g->id, x->lane, x->seq, -1);
             core_to_child(c, s->slot, &b);
         } else {
-            x->got[i] = 1;
+            mark(x, i);
             dtpi_buf_append(&x->missing, &s->index, sizeof(s->index));
         }
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * join.c - how the table of ranks comes together: rows up, table down.
+ * join.c - how the rows of all ranks come to the root: a subtree's go up together.
  *
- * A node's rows go up together, or what there is after a short while, so that the root can always say
- * exactly who is missing. Nodes are numbered by the root in order of their lowest rank.
+ * They go up as one message once the subtree is complete, or what there is after a short while, so that
+ * the root can always say exactly who is missing.
  */
 #include "group/core_internal.h"
 
@@ -11,64 +11,74 @@
 
 #include "base/text.h"
 
+/* How long rows wait for others: on a node whose ranks are not all there, and on the way up. */
 #define FLUSH_AFTER_NS (20 * DTPI_NS_PER_MS)
+#define PASS_AFTER_NS (1 * DTPI_NS_PER_MS)
 
-/* ---- rows ---- */
+/* ---- nodes and rows, at the root ---- */
 
-static dtpi_node *node_of(dtpi_core *c, uint64_t id, uint32_t *index_out)
+static uint32_t hash_slot(const dtpi_core *c, uint64_t id)
 {
-    for (uint32_t i = 0; i < c->n_nodes; i++)
-        if (c->nodes[i].id == id) {
-            *index_out = i;
-            return &c->nodes[i];
-        }
-    if (c->n_nodes == c->cap_nodes) {
-        const uint32_t cap = c->cap_nodes ? c->cap_nodes * 2 : 4;
-        dtpi_node *p = dtpi_alloc_array(&c->a, cap, sizeof(*p));
-        if (!p) {
-            core_nomem(c);
-            return NULL;
-        }
-        if (c->nodes)
-            memcpy(p, c->nodes, c->n_nodes * sizeof(*p));
-        dtpi_free(&c->a, c->nodes, c->cap_nodes * sizeof(*p));
-        c->nodes = p;
-        c->cap_nodes = cap;
+    uint32_t at = (uint32_t)((id * 0x9e3779b97f4a7c15ull) >> 32) & (2 * c->cap_nodes - 1);
+
+    while (c->node_slots[at] && c->nodes[c->node_slots[at] - 1].id != id)
+        at = (at + 1) & (2 * c->cap_nodes - 1);
+    return at;
+}
+
+/* Twice as many places as nodes; both are powers of two. */
+static bool grow_nodes(dtpi_core *c)
+{
+    const uint32_t cap = c->cap_nodes ? c->cap_nodes * 2 : 4;
+    dtpi_node *nodes = dtpi_alloc_array(&c->a, cap, sizeof(*nodes));
+    uint32_t *slots = dtpi_alloc_array(&c->a, 2 * (size_t)cap, sizeof(*slots));
+
+    if (!nodes || !slots) {
+        dtpi_free(&c->a, nodes, cap * sizeof(*nodes));
+        dtpi_free(&c->a, slots, 2 * (size_t)cap * sizeof(*slots));
+        core_nomem(c);
+        return false;
     }
-    *index_out = c->n_nodes;
-    dtpi_node *n = &c->nodes[c->n_nodes++];
-    memset(n, 0, sizeof(*n));
-    n->id = id;
-    return n;
+    if (c->n_nodes)
+        memcpy(nodes, c->nodes, c->n_nodes * sizeof(*nodes));
+    dtpi_free(&c->a, c->nodes, c->cap_nodes * sizeof(*nodes));
+    dtpi_free(&c->a, c->node_slots, 2 * (size_t)c->cap_nodes * sizeof(*slots));
+    c->nodes = nodes;
+    c->node_slots = slots;
+    c->cap_nodes = cap;
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        slots[hash_slot(c, nodes[i].id)] = i + 1;
+    return true;
 }
 
 static bool add_node(dtpi_core *c, uint64_t id, const char *host, int32_t host_rank,
                      uint32_t *index_out)
 {
-    dtpi_node *n = node_of(c, id, index_out);
-
-    if (!n)
+    if (c->n_nodes == c->cap_nodes && !grow_nodes(c))
         return false;
+    uint32_t *slot = &c->node_slots[hash_slot(c, id)];
+    if (*slot == 0)
+        *slot = ++c->n_nodes;
+    *index_out = *slot - 1;
+    dtpi_node *n = &c->nodes[*index_out];
+    n->id = id;
     n->host_rank = host_rank;
     snprintf(n->host, sizeof(n->host), "%s", host);
     return true;
 }
 
 /* False: the rank is taken, and the group failed with words about it. */
-static bool add_row(dtpi_core *c, int32_t rank, uint32_t node, uint32_t local_rank, int32_t pid,
-                    int32_t via, uint32_t slot)
+static bool add_row(dtpi_core *c, int32_t rank, uint32_t node, uint32_t local_rank, int32_t pid)
 {
     struct core_row *row = &c->rows[rank];
 
-    if (row->known) {
+    if (core_is_known(c, rank)) {
         core_decide(c, DTP_ERR_EXISTS, &rank, 1,
                     "rank %d of %u joined twice: pid %d (node %s) and pid %d (node %s)", rank,
                     c->o.world_size, row->pid, c->nodes[row->node].host, pid, c->nodes[node].host);
         return false;
     }
-    *row = (struct core_row){ .node = node, .local_rank = local_rank, .pid = pid, .via = via, .slot = slot,
-                       .known = true, .left = row->left };
-    c->n_known++;
+    *row = (struct core_row){ .node = node, .local_rank = local_rank, .pid = pid };
     return true;
 }
 
@@ -85,7 +95,7 @@ static void join_refused(dtpi_core *c, uint32_t slot, dtp_status status, const c
 static bool check_join(dtpi_core *c, uint32_t slot, int32_t rank, uint32_t world)
 {
     struct core_local *l = &c->locals[slot];
-    char text[DTP_ERROR_TEXT];
+    char text[DTP_ERROR_TEXT], pid[24] = "a process elsewhere";
 
     if (world != c->o.world_size) {
         snprintf(text, sizeof(text), "rank %d (node %s, pid %d) says world size %u, its agent says %u",
@@ -93,18 +103,33 @@ static bool check_join(dtpi_core *c, uint32_t slot, int32_t rank, uint32_t world
         join_refused(c, slot, DTP_ERR_INVAL, text);
         return false;
     }
-    if (rank != l->rank || rank < 0 || rank >= (int32_t)c->o.world_size) {
+    if (rank != l->rank || !core_is_rank(c, rank)) {
         core_refuse(c, slot, DTP_ERR_RANGE, "rank %d is outside a group of %u", rank,
                     c->o.world_size);
         return false;
     }
-    if (c->rows[rank].known) {
-        snprintf(text, sizeof(text), "rank %d of %u joined twice: pid %d and pid %d (node %s)", rank,
-                 c->o.world_size, c->rows[rank].pid, l->pid, c->host);
+    if (core_is_known(c, rank)) {
+        if (core_pid_of(c, rank))
+            snprintf(pid, sizeof(pid), "pid %d", core_pid_of(c, rank));
+        snprintf(text, sizeof(text), "rank %d of %u joined twice: %s and pid %d (node %s)", rank,
+                 c->o.world_size, pid, l->pid, c->host);
         join_refused(c, slot, DTP_ERR_EXISTS, text);
         return false;
     }
     return true;
+}
+
+static bool add_local(dtpi_core *c, uint32_t slot, int32_t rank, uint32_t local_rank, int32_t pid)
+{
+    struct core_local *l = &c->locals[slot];
+    uint32_t node;
+
+    l->pid = l->pid ? l->pid : pid;
+    l->local_rank = local_rank;
+    if (c->o.is_root && (!add_node(c, c->o.node_id, c->host, c->o.host_rank, &node) ||
+                         !add_row(c, rank, node, local_rank, l->pid)))
+        return false;
+    return core_add_below(c, rank, DTPI_VIA_LOCAL, slot);
 }
 
 void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
@@ -113,7 +138,6 @@ void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
     const uint32_t world = dtpi_rd_u32(&r);
     const uint32_t local_rank = dtpi_rd_u32(&r);
     const int32_t own_pid = (int32_t)dtpi_rd_u32(&r);
-    uint32_t node;
 
     c->n_came++;
     if (!dtpi_rd_done(&r) || local_rank >= DTPI_WORLD_MAX) {
@@ -126,250 +150,178 @@ void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
         core_refuse(c, slot, c->verdict.status, "%s", c->verdict.text);
         return;
     }
-    struct core_local *l = &c->locals[slot];
-    if (!add_node(c, c->o.node_id, c->host, c->o.host_rank, &node) ||
-        !add_row(c, f->rank, node, local_rank, l->pid ? l->pid : own_pid, DTPI_VIA_LOCAL, slot))
+    if (!add_local(c, slot, f->rank, local_rank, own_pid))
         return;
-    l->joined = true;
+    c->locals[slot].joined = true;
     c->n_joined_local++;
     core_join_tick(c);
 }
 
 /* ---- rows up ---- */
 
-/* Rows of one node that have not gone up yet. */
-static void send_rows_of(dtpi_core *c, uint32_t node)
+static bool is_complete(const dtpi_core *c)
 {
-    const dtpi_node *n = &c->nodes[node];
-    dtpi_buf rows = dtpi_buf_init(&c->a);
-    uint32_t n_rows = 0;
+    uint32_t n = 0;
 
-    for (uint32_t i = 0; i < c->o.world_size; i++) {
-        struct core_row *row = &c->rows[i];
-        if (!row->known || row->sent || row->node != node)
-            continue;
-        row->sent = true;
-        n_rows++;
-        dtpi_wr_u32(&rows, i);
-        dtpi_wr_u32(&rows, row->local_rank);
-        dtpi_wr_u32(&rows, (uint32_t)row->pid);
-    }
-    if (n_rows > 0) {
-        dtpi_buf b = core_begin(c, DTPI_F_ROWS, DTPI_WORLD_ID, 0, 0, -1);
-        dtpi_wr_u64(&b, n->id);
-        dtpi_wr_text(&b, n->host);
-        dtpi_wr_u32(&b, (uint32_t)n->host_rank);
-        dtpi_wr_u32(&b, c->o.world_size);
-        dtpi_wr_u32(&b, n_rows);
-        dtpi_buf_append(&b, rows.data, rows.len);
-        b.failed |= rows.failed;
-        core_to_parent(c, &b);
-    }
-    dtpi_buf_free(&rows);
+    if (c->n_joined_local < c->o.n_local)
+        return false;
+    for (uint32_t i = 0; i < c->n_children; i++)
+        n += c->children[i].used && c->children[i].has_all;
+    return n + 1 >= c->o.n_children_plus_1;
 }
 
-static void send_own_rows(dtpi_core *c)
+/* The ranks of this node that have not gone up, as a record. */
+static void own_record(dtpi_core *c, dtpi_buf *b)
 {
-    for (uint32_t i = 0; c->has_parent && i < c->n_nodes; i++)
-        if (c->nodes[i].id == c->o.node_id)
-            send_rows_of(c, i);
-    if (c->has_parent)
-        c->n_rows_sent = c->n_joined_local;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->n_locals; i++)
+        n += c->locals[i].joined && !c->locals[i].sent;
+    if (n == 0)
+        return;
+    c->n_up++;
+    dtpi_wr_u64(b, c->o.node_id);
+    dtpi_wr_text(b, c->host);
+    dtpi_wr_u32(b, (uint32_t)c->o.host_rank);
+    dtpi_wr_u32(b, n);
+    for (uint32_t i = 0; i < c->n_locals; i++) {
+        struct core_local *l = &c->locals[i];
+        if (!l->joined || l->sent)
+            continue;
+        l->sent = true;
+        dtpi_wr_u32(b, (uint32_t)l->rank);
+        dtpi_wr_u32(b, l->local_rank);
+        dtpi_wr_u32(b, (uint32_t)l->pid);
+    }
+    c->n_rows_sent += n;
+}
+
+static void send_up(dtpi_core *c, bool complete)
+{
+    dtpi_buf b = core_begin(c, DTPI_F_ROWS, DTPI_WORLD_ID, 0, 0, -1);
+
+    dtpi_wr_u32(&b, c->o.world_size);
+    dtpi_wr_u8(&b, complete);
+    dtpi_wr_u64(&b, c->o.node_id);
+    dtpi_wr_text(&b, c->host);
+    dtpi_wr_text(&b, c->addresses);
+    dtpi_wr_u32(&b, c->n_up);
+    dtpi_buf_append(&b, c->up.data, c->up.len);
+    b.failed |= c->up.failed;
+    dtpi_buf_reset(&c->up);
+    c->n_up = 0;
+    core_to_parent(c, &b);
+}
+
+static void flush_rows(dtpi_core *c)
+{
+    const bool complete = is_complete(c);
+
+    c->flush_at_ns = INT64_MAX;
+    own_record(c, &c->up);
+    if (c->n_up > 0 || (complete && !c->sent_complete))
+        send_up(c, complete);
+    c->sent_complete |= complete;
+    if (complete)
+        dtpi_buf_free(&c->up);
 }
 
 void core_join_parent(dtpi_core *c)
 {
-    /* What children said while there was no parent. */
-    for (uint32_t i = 0; !c->has_table && i < c->n_nodes; i++)
-        if (c->nodes[i].id != c->o.node_id)
-            send_rows_of(c, i);
     core_join_tick(c);
 }
 
-static bool read_rows(dtpi_core *c, uint32_t slot, dtpi_rd *r)
+/* A node's record: the ranks behind `slot`. False: malformed, or the group has failed. */
+static bool read_record(dtpi_core *c, uint32_t slot, dtpi_rd *r, bool *ok_out)
 {
     char host[DTPI_HOST_MAX + 1];
     uint32_t node = 0;
 
+    *ok_out = false;
     const uint64_t id = dtpi_rd_u64(r);
     dtpi_rd_text(r, host, sizeof(host));
     const int32_t host_rank = (int32_t)dtpi_rd_u32(r);
-    const uint32_t world = dtpi_rd_u32(r);
     const uint32_t n = dtpi_rd_u32(r);
-    if (r->failed || r->left / 12 != n || host_rank < -1 ||
+    if (r->failed || n == 0 || n > r->left / 12 || host_rank < -1 ||
         host_rank >= (int32_t)c->o.world_size || !dtpi_utf8_ok(host, strlen(host)))
         return false;
-    if (world != c->o.world_size) {
-        core_decide(c, DTP_ERR_INVAL, NULL, 0,
-                    "node %s says world size %u, node %s says %u", host, world, c->host,
-                    c->o.world_size);
-        return true;
-    }
-    if (!add_node(c, id, host, host_rank, &node))
-        return true;
+    if (c->o.is_root && !add_node(c, id, host, host_rank, &node))
+        return *ok_out = true, false;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t rank = dtpi_rd_u32(r);
         const uint32_t local_rank = dtpi_rd_u32(r);
         const int32_t pid = (int32_t)dtpi_rd_u32(r);
         if (rank >= c->o.world_size)
             return false;
-        if (!add_row(c, (int32_t)rank, node, local_rank, pid, (int32_t)slot, 0))
-            return true;
-        c->rows[rank].sent = c->has_parent;
+        if ((c->o.is_root && !add_row(c, (int32_t)rank, node, local_rank, pid)) ||
+            !core_add_below(c, (int32_t)rank, (int32_t)slot, 0))
+            return *ok_out = true, false;
     }
-    return dtpi_rd_done(r);
+    return *ok_out = true;
 }
 
-bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f, const dtpi_in *in)
+/* False: malformed. The records begin where `*records_out` says. */
+static bool read_head(dtpi_core *c, uint32_t slot, dtpi_rd *r, uint32_t *world_out, uint32_t *n_out,
+                      char *addresses)
+{
+    struct core_child *child = &c->children[slot];
+
+    *world_out = dtpi_rd_u32(r);
+    child->has_all = dtpi_rd_u8(r) == 1;
+    child->node = dtpi_rd_u64(r);
+    dtpi_rd_text(r, child->host, sizeof(child->host));
+    dtpi_rd_text(r, addresses, DTPI_ADDRESSES_MAX);
+    *n_out = dtpi_rd_u32(r);
+    return !r->failed && dtpi_utf8_ok(child->host, strlen(child->host)) &&
+           dtpi_utf8_ok(addresses, strlen(addresses));
+}
+
+/* The first of the root's children that can be reached stand by. */
+static void note_standby(dtpi_core *c, uint64_t node, const char *addresses)
+{
+    for (uint32_t i = 0; i < c->n_standbys; i++)
+        if (c->standbys[i].node == node)
+            return;
+    if (!c->o.is_root || !addresses[0] || c->n_standbys == DTPI_STANDBYS)
+        return;
+    dtpi_standby *s = &c->standbys[c->n_standbys++];
+    s->node = node;
+    memcpy(s->addresses, addresses, sizeof(s->addresses));
+}
+
+bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
 {
     dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
+    char addresses[DTPI_ADDRESSES_MAX];
+    uint32_t n, world;
+    bool ok = true;
 
     if (c->has_table)
         return false;
     if (c->has_verdict)
         return true;
-    if (!read_rows(c, slot, &r))
+    if (!read_head(c, slot, &r, &world, &n, addresses))
         return false;
-    if (c->has_parent && !c->has_verdict) {
-        DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
-        if (m) {
-            c->n_sent++;
-            c->ops->to_parent(c->user, m);
-        }
+    if (world != c->o.world_size) {
+        core_decide(c, DTP_ERR_INVAL, NULL, 0, "node %s says world size %u, node %s says %u",
+                    c->children[slot].host, world, c->host, c->o.world_size);
+        return true;
+    }
+    note_standby(c, c->children[slot].node, addresses);
+    const uint8_t *records = r.p;
+    const size_t bytes = r.left;
+    for (uint32_t i = 0; i < n; i++)
+        if (!read_record(c, slot, &r, &ok))
+            return ok;
+    if (!dtpi_rd_done(&r))
+        return false;
+    if (!c->o.is_root) {
+        if (c->up.len + bytes > CORE_PART_BYTES && c->has_parent)
+            send_up(c, false);
+        dtpi_buf_append(&c->up, records, bytes);
+        c->n_up += n;
     }
     core_join_tick(c);
-    return true;
-}
-
-/* ---- table down ---- */
-
-/* Numbers the nodes in order of their lowest rank. */
-static bool sort_nodes(dtpi_core *c)
-{
-    dtpi_node *sorted = dtpi_alloc_array(&c->a, c->n_nodes, sizeof(*sorted));
-    uint32_t *number = dtpi_alloc_array(&c->a, c->n_nodes, sizeof(*number));
-    uint32_t n = 0;
-    const bool ok = sorted && number;
-
-    for (uint32_t i = 0; ok && i < c->o.world_size; i++) {
-        const uint32_t old = c->rows[i].node;
-        if (number[old] == 0) {
-            sorted[n] = c->nodes[old];
-            number[old] = ++n;
-        }
-        c->rows[i].node = number[old] - 1;
-    }
-    if (ok)
-        memcpy(c->nodes, sorted, n * sizeof(*sorted));
-    dtpi_free(&c->a, sorted, c->n_nodes * sizeof(*sorted));
-    dtpi_free(&c->a, number, c->n_nodes * sizeof(*number));
-    c->n_nodes = ok ? n : c->n_nodes;
-    return ok;
-}
-
-static void pass_table(dtpi_core *c, dtpi_msg *m)
-{
-    c->has_table = true;
-    for (uint32_t i = 0; i < c->n_children; i++)
-        if (c->children[i].used)
-            core_send_child(c, i, m);
-    if (!core_group_add(c, DTPI_WORLD_ID, NULL, c->o.world_size)) {
-        core_nomem(c);
-        return;
-    }
-    c->ops->table(c->user);
-    /* Those who left or died in the meantime are told to the group that now exists. */
-    for (uint32_t i = 0; i < c->n_locals && !c->has_verdict; i++)
-        if (c->locals[i].joined && c->locals[i].left) {
-            struct core_group *g = core_group_find(c, DTPI_WORLD_ID);
-            const dtpi_frame f = { .type = DTPI_F_LEAVE, .group = DTPI_WORLD_ID,
-                                   .rank = c->locals[i].rank };
-            core_on_leave(c, core_source_of_local(g, i), g, &f);
-        }
-}
-
-static void make_table(dtpi_core *c)
-{
-    if (!sort_nodes(c)) {
-        core_nomem(c);
-        return;
-    }
-    dtpi_buf b = core_begin(c, DTPI_F_TABLE, DTPI_WORLD_ID, 0, 0, -1);
-    dtpi_wr_u32(&b, c->o.world_size);
-    dtpi_wr_u32(&b, c->n_nodes);
-    for (uint32_t i = 0; i < c->n_nodes; i++) {
-        dtpi_wr_u64(&b, c->nodes[i].id);
-        dtpi_wr_u32(&b, (uint32_t)c->nodes[i].host_rank);
-        dtpi_wr_text(&b, c->nodes[i].host);
-    }
-    for (uint32_t i = 0; i < c->o.world_size; i++) {
-        dtpi_wr_u32(&b, c->rows[i].node);
-        dtpi_wr_u32(&b, c->rows[i].local_rank);
-        dtpi_wr_u32(&b, (uint32_t)c->rows[i].pid);
-    }
-    DTPI_AUTO(msg) dtpi_msg *m = core_msg(c, &b);
-    if (m)
-        pass_table(c, m);
-}
-
-/* Everything in range, nothing left over; the cursor is a copy. */
-static bool table_fits(const dtpi_core *c, dtpi_rd r, uint32_t n_nodes)
-{
-    char host[DTPI_HOST_MAX + 1];
-
-    for (uint32_t i = 0; i < n_nodes && !r.failed; i++) {
-        dtpi_rd_u64(&r);
-        const int32_t host_rank = (int32_t)dtpi_rd_u32(&r);
-        dtpi_rd_text(&r, host, sizeof(host));
-        if (host_rank < -1 || host_rank >= (int32_t)c->o.world_size)
-            return false;
-    }
-    for (uint32_t i = 0; i < c->o.world_size && !r.failed; i++) {
-        if (dtpi_rd_u32(&r) >= n_nodes)
-            return false;
-        dtpi_rd_u64(&r);
-    }
-    return dtpi_rd_done(&r);
-}
-
-static void apply_table(dtpi_core *c, dtpi_rd r, dtpi_node *nodes_take, uint32_t n_nodes)
-{
-    dtpi_free(&c->a, c->nodes, c->cap_nodes * sizeof(*c->nodes));
-    c->nodes = nodes_take;
-    c->n_nodes = c->cap_nodes = n_nodes;
-    for (uint32_t i = 0; i < n_nodes; i++) {
-        c->nodes[i].id = dtpi_rd_u64(&r);
-        c->nodes[i].host_rank = (int32_t)dtpi_rd_u32(&r);
-        dtpi_rd_text(&r, c->nodes[i].host, sizeof(c->nodes[i].host));
-    }
-    for (uint32_t i = 0; i < c->o.world_size; i++) {
-        c->rows[i].node = dtpi_rd_u32(&r);
-        c->rows[i].local_rank = dtpi_rd_u32(&r);
-        c->rows[i].pid = (int32_t)dtpi_rd_u32(&r);
-        c->rows[i].known = true;
-    }
-    c->n_known = c->o.world_size;
-}
-
-bool core_on_table(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in)
-{
-    dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
-    const uint32_t world = dtpi_rd_u32(&r);
-    const uint32_t n_nodes = dtpi_rd_u32(&r);
-
-    if (c->has_table || c->has_verdict)
-        return true;
-    if (world != c->o.world_size || n_nodes == 0 || n_nodes > world || !table_fits(c, r, n_nodes))
-        return false;
-    dtpi_node *nodes = dtpi_alloc_array(&c->a, n_nodes, sizeof(*nodes));
-    if (!nodes) {
-        core_nomem(c);
-        return true;
-    }
-    apply_table(c, r, nodes, n_nodes);
-    DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
-    if (m)
-        pass_table(c, m);
     return true;
 }
 
@@ -384,7 +336,7 @@ void core_join_expired(dtpi_core *c)
         return;
     }
     if (c->has_parent) {
-        send_own_rows(c);
+        flush_rows(c);
         dtpi_buf b = core_begin(c, DTPI_F_EXPIRE, DTPI_WORLD_ID, 0, 0, -1);
         core_to_parent(c, &b);
     } else {
@@ -393,24 +345,35 @@ void core_join_expired(dtpi_core *c)
     }
 }
 
+/* Sends rows up where they are all there or have waited long enough; else says when that will be. */
+static void pass_rows(dtpi_core *c)
+{
+    const bool has_own = c->n_joined_local > c->n_rows_sent;
+    /* Where nobody knows how many children will come, own rows go at once and theirs a little later. */
+    const bool ready = is_complete(c) && (c->o.n_children_plus_1 > 0 || c->n_up == 0);
+
+    if (!has_own && c->n_up == 0 && !(is_complete(c) && !c->sent_complete))
+        return;
+    if (c->flush_at_ns == INT64_MAX) {
+        const bool waits = c->n_joined_local < c->o.n_local || c->o.n_children_plus_1 > 1;
+        c->flush_at_ns = c->now + (waits ? FLUSH_AFTER_NS : PASS_AFTER_NS);
+    }
+    if (c->has_parent && (ready || c->now >= c->flush_at_ns))
+        flush_rows(c);
+    else if (c->now >= c->flush_at_ns)
+        c->flush_at_ns = c->now + FLUSH_AFTER_NS;
+}
+
 void core_join_tick(dtpi_core *c)
 {
     if (c->has_table || c->has_verdict)
         return;
-    if (c->o.is_root && c->n_known == c->o.world_size) {
-        make_table(c);
+    if (c->o.is_root && c->n_below == c->o.world_size) {
+        core_make_table(c);
         return;
     }
-    if (c->n_joined_local > c->n_rows_sent && !c->o.is_root) {
-        if (c->flush_at_ns == INT64_MAX)
-            c->flush_at_ns = c->now + FLUSH_AFTER_NS;
-        if (c->has_parent && (c->n_joined_local >= c->o.n_local || c->now >= c->flush_at_ns)) {
-            send_own_rows(c);
-            c->flush_at_ns = INT64_MAX;
-        } else if (c->now >= c->flush_at_ns) {
-            c->flush_at_ns = c->now + FLUSH_AFTER_NS;
-        }
-    }
+    if (!c->o.is_root)
+        pass_rows(c);
     if (c->now >= c->join_at_ns) {
         c->join_at_ns = INT64_MAX;
         core_join_expired(c);

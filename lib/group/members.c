@@ -84,36 +84,47 @@ struct core_source *core_source_of_child(struct core_group *g, uint32_t slot)
     return lookup(g, g->source_of_child, g->n_of_child, slot);
 }
 
+int32_t core_next_member(const dtpi_core *c, const struct core_group *g, int32_t after)
+{
+    if (!g->members)
+        return core_next_below(c, after);
+    for (uint32_t i = (uint32_t)(after + 1); i < g->n; i++)
+        if (core_child_of(c, g->members[i]) != DTPI_VIA_ABOVE)
+            return (int32_t)i;
+    return -1;
+}
+
+static void add_member(dtpi_core *c, struct core_group *g, uint32_t index)
+{
+    const int32_t rank = core_member(g, index), via = core_child_of(c, rank);
+    const bool is_child = via != DTPI_VIA_LOCAL;
+    const uint32_t slot = is_child ? (uint32_t)via : core_slot_of(c, rank);
+    uint32_t *map = is_child ? &g->source_of_child[slot] : &g->source_of_local[slot];
+
+    if (*map == 0) {
+        g->sources[g->n_sources] =
+            (struct core_source){ .is_child = is_child, .slot = slot, .index = index };
+        *map = ++g->n_sources;
+    }
+    g->sources[*map - 1].n++;
+    g->n_subtree++;
+}
+
 /* Sources in order of their first member; the arrays have room for every slot. */
 static void fill_sources(dtpi_core *c, struct core_group *g)
 {
-    g->n_sources = 0;
-    for (uint32_t i = 0; i < g->n; i++) {
-        const int32_t via = core_child_of(c, core_member(g, i));
-        uint32_t *map;
-
-        if (via == DTPI_VIA_ABOVE)
-            continue;
-        const bool is_child = via != DTPI_VIA_LOCAL;
-        const uint32_t slot = is_child ? (uint32_t)via : core_slot_of(c, core_member(g, i));
-        g->n_subtree++;
-        map = is_child ? &g->source_of_child[slot] : &g->source_of_local[slot];
-        if (*map == 0) {
-            g->sources[g->n_sources] =
-                (struct core_source){ .is_child = is_child, .slot = slot, .index = i };
-            *map = ++g->n_sources;
-        }
-        g->sources[*map - 1].n++;
-    }
+    for (int32_t i = core_next_member(c, g, -1); i >= 0; i = core_next_member(c, g, i))
+        add_member(c, g, (uint32_t)i);
 }
 
-static uint32_t count_subtree(const dtpi_core *c, const int32_t *members, uint32_t n)
+static bool has_members_below(const dtpi_core *c, const int32_t *members, uint32_t n)
 {
-    uint32_t count = 0;
-
+    if (!members)
+        return c->n_below > 0;
     for (uint32_t i = 0; i < n; i++)
-        count += core_child_of(c, members ? members[i] : (int32_t)i) != DTPI_VIA_ABOVE;
-    return count;
+        if (core_child_of(c, members[i]) != DTPI_VIA_ABOVE)
+            return true;
+    return false;
 }
 
 bool core_group_add(dtpi_core *c, uint64_t id, int32_t *members_take, uint32_t n)
@@ -121,7 +132,7 @@ bool core_group_add(dtpi_core *c, uint64_t id, int32_t *members_take, uint32_t n
     const uint32_t max_sources = c->n_locals + c->n_children;
     struct core_group *g = NULL;
 
-    if (count_subtree(c, members_take, n) > 0 && !core_group_find(c, id))
+    if (has_members_below(c, members_take, n) && !core_group_find(c, id))
         g = dtpi_alloc(&c->a, sizeof(*g));
     else {
         dtpi_free(&c->a, members_take, n * sizeof(*members_take));

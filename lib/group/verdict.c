@@ -223,13 +223,19 @@ void core_verdict_tick(dtpi_core *c)
 
 /* ---- an agent ends ---- */
 
-/* Ranks that an agent's end takes away. */
-static void lost_with(dtpi_core *c, bool (*hit)(const dtpi_core *, int32_t, uint64_t), uint64_t key,
-                      dtpi_buf *lost)
+/* Ranks that an agent's end takes away: those of its node. */
+static void lost_with(dtpi_core *c, uint64_t node_id, dtpi_buf *lost)
 {
-    for (int32_t i = 0; i < (int32_t)c->o.world_size; i++) {
-        if (core_is_known(c, i) && !already_dead(c, i) && hit(c, i, key))
-            dtpi_buf_append(lost, &i, sizeof(i));
+    DTPI_AUTO_BUF dtpi_buf all = dtpi_buf_init(&c->a);
+    const uint32_t node = core_node_find(c, node_id);
+
+    if (node == CORE_NO_NODE)
+        return;
+    lost->failed |= !core_ranks_of_node(c, node, &all);
+    for (size_t i = 0; i < all.len / sizeof(int32_t); i++) {
+        const int32_t rank = ((const int32_t *)(const void *)all.data)[i];
+        if (!already_dead(c, rank))
+            dtpi_buf_append(lost, &rank, sizeof(rank));
     }
 }
 
@@ -255,24 +261,34 @@ static void report_lost(dtpi_core *c, const dtpi_buf *list)
     core_deaths(c, lost, n, text);
 }
 
-static bool via_child(const dtpi_core *c, int32_t rank, uint64_t slot)
+/* The root knows who is on the node. */
+static void node_lost(dtpi_core *c, uint64_t node)
 {
-    return core_child_of(c, rank) == (int32_t)slot;
+    DTPI_AUTO_BUF dtpi_buf lost = dtpi_buf_init(&c->a);
+
+    if (c->has_parent && !c->has_table) {
+        dtpi_buf b = core_begin(c, DTPI_F_LOST, DTPI_WORLD_ID, 0, 0, -1);
+        dtpi_wr_u64(&b, node);
+        core_to_parent(c, &b);
+        return;
+    }
+    lost_with(c, node, &lost);
+    report_lost(c, &lost);
 }
 
-static bool on_node(const dtpi_core *c, int32_t rank, uint64_t id)
+void core_on_lost(dtpi_core *c, const dtpi_frame *f)
 {
-    return core_node_id(c, core_node_of(c, rank)) == id;
+    dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
+    const uint64_t node = dtpi_rd_u64(&r);
+
+    if (dtpi_rd_done(&r) && !c->has_verdict)
+        node_lost(c, node);
 }
 
 void core_child_died(dtpi_core *c, uint32_t slot)
 {
-    DTPI_AUTO_BUF dtpi_buf lost = dtpi_buf_init(&c->a);
-
-    if (c->children[slot].bye)
-        return;
-    lost_with(c, via_child, slot, &lost);
-    report_lost(c, &lost);
+    if (!c->children[slot].bye && c->children[slot].node)
+        node_lost(c, c->children[slot].node);
 }
 
 void core_parent_died(dtpi_core *c, dtp_status status, const char *why)
@@ -285,7 +301,7 @@ void core_parent_died(dtpi_core *c, dtp_status status, const char *why)
         return;
     }
     DTPI_AUTO_BUF dtpi_buf lost = dtpi_buf_init(&c->a);
-    lost_with(c, on_node, c->parent_node, &lost);
+    lost_with(c, c->parent_node, &lost);
     if (lost.len == 0 && !lost.failed)
         core_decide(c, DTP_ERR_PEER, NULL, 0, "the root agent ended");
     report_lost(c, &lost);
