@@ -19,7 +19,9 @@
 #include "base/sum.h"
 #include "base/text.h"
 
-enum { ACCEPTS_PER_TURN = 32, MAX_STRANGERS = 256, HELLO_TIMEOUT_MS = 5000, LOGS_PER_SECOND = 8 };
+enum { ACCEPTS_PER_TURN = 64, MAX_STRANGERS = 256, HELLO_TIMEOUT_MS = 5000, LOGS_PER_SECOND = 8 };
+/* A storm: accepting is worth a pause. */
+enum { WINDOW_MS = 100, STORM_PER_WINDOW = 20, REST_MS = 5 };
 
 /* ---- proving ---- */
 
@@ -244,6 +246,33 @@ static void welcome_stranger(dtpi_agent *agent, int fd_take, const struct sockad
         dtpi_link_drain(conn->link);
 }
 
+static void listen_for(dtpi_agent *agent, uint32_t events)
+{
+    if (agent->unix_fd >= 0)
+        dtpi_source_modify(agent->ctx, &agent->unix_source, events, NULL);
+    if (agent->tcp_fd >= 0)
+        dtpi_source_modify(agent->ctx, &agent->tcp_source, events, NULL);
+}
+
+/*
+ * Once the group stands nobody is waited for: who storms the door is then let in by the handful, not one
+ * by one, so that members get the processor.
+ */
+static void maybe_rest(dtpi_agent *agent)
+{
+    struct agent_door *d = &agent->door;
+    const int64_t now = dtp_ctx_now_ns(agent->ctx);
+
+    if (now - d->window_ns >= WINDOW_MS * DTPI_NS_PER_MS) {
+        d->window_ns = now;
+        d->n_in_window = 0;
+    }
+    if (++d->n_in_window < STORM_PER_WINDOW || d->rest_until_ns || !dtpi_core_has_table(agent->core))
+        return;
+    d->rest_until_ns = now + REST_MS * DTPI_NS_PER_MS;
+    listen_for(agent, 0);
+}
+
 static void accept_some(dtpi_agent *agent, int listen_fd, int family)
 {
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
@@ -265,6 +294,7 @@ static void accept_some(dtpi_agent *agent, int listen_fd, int family)
             break;
         }
     }
+    maybe_rest(agent);
     agent_after_input(agent);
 }
 
@@ -282,17 +312,30 @@ static void tcp_ready(dtpi_source *s, uint32_t revents)
 
 /* ---- time ---- */
 
-void agent_door_tick(dtpi_agent *agent, int64_t now)
-{
-    while (agent->door.oldest && now >= agent_door_next_ns(agent))
-        agent_conn_close(agent->door.oldest);
-}
-
-int64_t agent_door_next_ns(const dtpi_agent *agent)
+static int64_t slow_at_ns(const dtpi_agent *agent)
 {
     const struct agent_conn *oldest = agent->door.oldest;
 
     return oldest ? oldest->since_ns + HELLO_TIMEOUT_MS * DTPI_NS_PER_MS : INT64_MAX;
+}
+
+void agent_door_tick(dtpi_agent *agent, int64_t now)
+{
+    struct agent_door *d = &agent->door;
+
+    while (now >= slow_at_ns(agent))
+        agent_conn_close(d->oldest);
+    if (d->rest_until_ns && now >= d->rest_until_ns) {
+        d->rest_until_ns = 0;
+        listen_for(agent, EPOLLIN);
+    }
+}
+
+int64_t agent_door_next_ns(const dtpi_agent *agent)
+{
+    const int64_t at = slow_at_ns(agent), rest = agent->door.rest_until_ns;
+
+    return rest ? DTPI_MIN(at, rest) : at;
 }
 
 /* ---- life ---- */
@@ -311,12 +354,6 @@ dtp_status agent_listen_unix(dtpi_agent *agent, dtp_error *err)
     return dtpi_source_add(agent->ctx, &agent->unix_source, err);
 }
 
-static dtp_status watch_tcp(dtpi_agent *agent, dtp_error *err)
-{
-    agent->tcp_source = (dtpi_source){ .fd = agent->tcp_fd, .events = EPOLLIN, .ready = tcp_ready };
-    return dtpi_source_add(agent->ctx, &agent->tcp_source, err);
-}
-
 dtp_status agent_listen_tcp(dtpi_agent *agent, dtpi_endpoint *at, dtp_error *err)
 {
     char text[80];
@@ -325,21 +362,8 @@ dtp_status agent_listen_tcp(dtpi_agent *agent, dtpi_endpoint *at, dtp_error *err
     if (st < 0)
         return st;
     DTPI_LOG(agent->ctx, DTP_LOG_INFO, "group", "the root agent listens on %s", text);
-    return watch_tcp(agent, err);
-}
-
-dtp_status agent_listen_at(dtpi_agent *agent, const char *where, dtp_error *err)
-{
-    uint16_t port;
-
-    const dtp_status st = dtpi_tcp_listen_at(where, &agent->tcp_fd, &port, err);
-    if (st < 0)
-        return st;
-    dtpi_own_candidates(port, NULL, 0, agent->own, sizeof(agent->own));
-    if (agent->o.is_root && !agent->o.root)
-        agent->o.root = agent->own;
-    DTPI_LOG(agent->ctx, DTP_LOG_INFO, "group", "the agent listens on %s", agent->own);
-    return watch_tcp(agent, err);
+    agent->tcp_source = (dtpi_source){ .fd = agent->tcp_fd, .events = EPOLLIN, .ready = tcp_ready };
+    return dtpi_source_add(agent->ctx, &agent->tcp_source, err);
 }
 
 void agent_door_close(dtpi_agent *agent)
