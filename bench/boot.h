@@ -5,6 +5,7 @@
  *
  *   boot.c       options and output
  *   boot_run.c   real processes: a launcher with an agent for each artificial node
+ *   boot_sim.c   the same in simulation (bench/sim/)
  *   boot_rank.c  the program that they execute; public interface only
  */
 #ifndef DTP_BENCH_BOOT_H
@@ -22,6 +23,14 @@ typedef struct boot_opts {
     int n_runs;
     int timeout_ms;
     bool json;
+    bool simulate;              /* what follows is for the simulation alone */
+    double latency_us, near_us, gbps, cpu_us, cpu_ns_per_kib, row_ns, loss;
+    double spawn_us, exec_us, link_us, main_us;
+    int ppn;                    /* ranks on a node; 0: 8 */
+    int n_cores;                /* of each node; 0: one for each rank */
+    int n_cores_of_all;         /* that all nodes share; 0: each has its own */
+    int n_missing;              /* ranks that never start */
+    int64_t seed;
 } boot_opts;
 
 typedef struct boot_report {
@@ -33,8 +42,9 @@ typedef struct boot_report {
     double cpu_us_per_rank;     /* from main() to the barrier's end, and the agent's share of it */
     double exec_us_per_rank;    /* before main(): execution and dynamic linking */
     double agent_us_per_rank;   /* of that the agent's share */
-    uint64_t messages, bytes;
-    uint32_t rounds;
+    uint64_t messages, bytes;   /* that make the table: without handshakes and the barrier */
+    uint64_t all_messages;      /* with handshakes and the barrier */
+    uint32_t rounds;            /* longest chain of `messages` */
     int max_fds;                /* of a rank */
     int agent_fds;              /* of a launcher with its agent */
     int slowest_rank;
@@ -64,7 +74,8 @@ typedef struct boot_page {
     boot_slot ranks[];
 } boot_page;
 
-/* One run with real processes; a line on stderr where it fails. */
+/* One run, with real processes or in simulation; a line on stderr where it fails. */
 int boot_run(const boot_opts *o, boot_report *report_out);
+int boot_simulate(const boot_opts *o, boot_report *report_out);
 
 #endif /* DTP_BENCH_BOOT_H */

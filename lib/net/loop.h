@@ -23,6 +23,7 @@ typedef struct dtpi_loop_opts {
     int64_t jitter_ns;          /* added at random; order within a channel stays, that of channels does not */
     int64_t near_ns;            /* latency on one host */
     uint64_t bytes_per_s;       /* of a host's port, each way; 0: no limit */
+    uint32_t head_bytes;        /* more for each message between hosts */
     int64_t send_cpu_ns;        /* of a message at its sender, and at its receiver */
     int64_t recv_cpu_ns;
     int64_t cpu_ns_per_kib;     /* more at each end, for its bytes */
@@ -50,6 +51,8 @@ void dtpi_loop_proc_stop(dtpi_loop_proc *proc, bool stopped);
 bool dtpi_loop_proc_is_alive(const dtpi_loop_proc *proc);
 /* Processor time used so far. */
 int64_t dtpi_loop_proc_cpu_ns(const dtpi_loop_proc *proc);
+/* The longest chain of messages, each sent after the one before was heard, that led to what it has heard. */
+uint32_t dtpi_loop_proc_chain(const dtpi_loop_proc *proc);
 /* What is running now takes so much more. */
 void dtpi_loop_work(dtpi_loop *loop, int64_t ns);
 
@@ -70,6 +73,8 @@ typedef struct dtpi_loop_side {
 dtpi_loop_chan *dtpi_loop_connect(dtpi_loop *loop, const dtpi_loop_side sides[2]);
 /* Gives a side another owner or other handlers. */
 void dtpi_loop_adopt(dtpi_loop_chan *chan, int who, const dtpi_loop_side *side);
+/* Whether its messages are counted in chains; at first they are not. */
+void dtpi_loop_count(dtpi_loop_chan *chan, bool counts);
 /* Copied; false without memory. To a dead side or channel: nothing. */
 bool dtpi_loop_send(dtpi_loop_chan *chan, int from, const void *data, size_t bytes);
 /* Takes a reference of its own. */

@@ -144,7 +144,13 @@ bool dtpi_loop_send_msg(dtpi_loop_chan *c, int from, dtpi_msg *msg)
     e->chan = c;
     e->to = !from;
     e->proc = c->sides[!from].proc;
-    return loop_push(l, e, arrival(c, from, msg->buf.len));
+    e->key = c->counts ? 1 + (c->sides[from].proc ? c->sides[from].proc->chain : 0) : 0;
+    return loop_push(l, e, arrival(c, from, msg->buf.len + l->o.head_bytes));
+}
+
+void dtpi_loop_count(dtpi_loop_chan *c, bool counts)
+{
+    c->counts = counts;
 }
 
 bool dtpi_loop_send(dtpi_loop_chan *c, int from, const void *data, size_t bytes)
@@ -238,6 +244,8 @@ void loop_handle(dtpi_loop *l, struct loop_event *e)
         side->closed(side->user, side->key);
         return;
     }
+    if (e->proc)
+        e->proc->chain = DTPI_MAX(e->proc->chain, (uint32_t)e->key);
     l->stats.n_delivered++;
     l->stats.n_bytes += e->msg->buf.len;
     l->stats.n_far += c->is_far;

@@ -27,7 +27,7 @@ struct loop_event {
         struct loop_cores *cores;
     };
     void *user;
-    uint64_t key;
+    uint64_t key;               /* of a message: its place in the chain, 0: not counted */
 };
 
 /* In the heap: the order is that of time, then of numbers. */
@@ -61,6 +61,7 @@ struct dtpi_loop_proc {
     struct loop_event *inbox, **inbox_tail;
     dtpi_loop_chan *chans;
     int64_t free_ns, cpu_ns;
+    uint32_t chain;
     bool dead, stopped, wakes, is_ready;
 };
 
@@ -71,7 +72,7 @@ struct dtpi_loop_chan {
     dtpi_loop_side sides[2];
     dtpi_loop_done done;        /* until the answer */
     const dtpi_loop_door *door;
-    bool dead[2], is_far, is_refused;
+    bool dead[2], is_far, is_refused, counts;
     int64_t last_ns[2];         /* order within a direction */
 };
 

@@ -60,6 +60,11 @@ int64_t dtpi_loop_proc_cpu_ns(const dtpi_loop_proc *p)
     return p->cpu_ns;
 }
 
+uint32_t dtpi_loop_proc_chain(const dtpi_loop_proc *p)
+{
+    return p->chain;
+}
+
 void dtpi_loop_work(dtpi_loop *l, int64_t ns)
 {
     if (l->running)

@@ -14,8 +14,13 @@ for args in "-n 2" "-n 7 --nodes 3" "-n 12 --nodes 12"; do
     [ "$fds" -ge 4 ] && [ "$fds" -le 8 ] || fail "'$args': a rank has $fds descriptors"
 done
 
+out=$("$bench" boot --simulate 256 --radix 4 --seed 3 --format json)
+echo "$out" | grep -q '"ranks":256,"nodes":32,"radix":4,"simulated":true,' || fail "simulated: $out"
+[ "$("$bench" boot --simulate 96 --missing 2 --timeout 1000 --format json 2>&1 >/dev/null)" = \
+    "dtp-bench boot: ranks 0, 48 of 96 never joined" ] || fail "missing ranks are not named"
+
 "$bench" boot --help | grep -q -- '--nodes' || fail "no help"
-for bad in "-n 1" "-n 2 --nodes 3" "--radix 0" "-r 0" "--format xml" "--what" "word"; do
+for bad in "-n 1" "-n 2 --nodes 3" "--radix 0" "--latency-us x" "--simulate 8 --missing 8" "-r 0" "--format xml" "--what" "word"; do
     rc=0
     "$bench" boot $bad >/dev/null 2>&1 || rc=$?
     [ $rc = 2 ] || fail "'$bad' gave exit code $rc"
