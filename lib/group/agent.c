@@ -53,7 +53,12 @@ static void on_table(void *user)
 
 static void on_formed(void *user, dtpi_msg *msg)
 {
-    agent_formed_all(user, msg);
+    dtpi_agent *agent = user;
+
+    agent_formed_all(agent, msg);
+    if (agent->o.formed)
+        agent->o.formed(agent->o.user, dtpi_core_generation(agent->core),
+                        dtpi_core_n_members(agent->core));
 }
 
 static void drop_local(void *user, uint32_t slot)

@@ -30,6 +30,8 @@ typedef struct dtpi_agent_opts {
      * descriptor to watch it. NULL: nobody does. */
     bool (*is_watched)(void *user, int32_t rank, int32_t pid);
     void *user;
+    /* Optional: a generation with so many ranks began. Inside dispatch. */
+    void (*formed)(void *user, uint32_t generation, uint32_t n_ranks);
     int32_t host_rank_plus_1;   /* a rank's process hosts this agent: its rank + 1; 0: the shim */
 } dtpi_agent_opts;
 

@@ -614,6 +614,11 @@ uint32_t dtpi_core_generation(const dtpi_core *c)
     return c->generation;
 }
 
+uint32_t dtpi_core_n_members(const dtpi_core *c)
+{
+    return core_world_n(c);
+}
+
 uint64_t dtpi_core_n_stale(const dtpi_core *c)
 {
     return c->n_stale;

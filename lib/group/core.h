@@ -133,6 +133,7 @@ bool dtpi_core_is_done(const dtpi_core *core);
 uint32_t dtpi_core_n_local_members(const dtpi_core *core, uint64_t group);
 bool dtpi_core_is_local_member(const dtpi_core *core, uint64_t group, uint32_t slot);
 uint32_t dtpi_core_generation(const dtpi_core *core);
+uint32_t dtpi_core_n_members(const dtpi_core *core);            /* of the present generation */
 /* Messages of another generation that were dropped. */
 uint64_t dtpi_core_n_stale(const dtpi_core *core);
 /* Messages sent so far, for tests and reports. */

@@ -386,6 +386,11 @@ static void handle(dtp_job *job, const dtpi_shim_msg *m)
         e.type = DTPI_JOURNAL_ENDING;
         dtpi_job_event(job, &e);
         break;
+    case DTPI_SHIM_REFORMED:
+        e.type = DTPI_JOURNAL_REFORMED;
+        e.n = m->n;
+        dtpi_job_event(job, &e);
+        break;
     case DTPI_SHIM_GONE:
         e.type = DTPI_JOURNAL_GONE;
         dtpi_job_event(job, &e);

@@ -55,7 +55,7 @@ static void after_failure(dtpi_job_state *s)
     s->attempt++;
     s->state = DTP_JOB_STARTING;
     s->in_attempt = s->failed = s->ending = s->kill = s->reform_over = false;
-    s->n_ended = s->n_ok = s->n_killed = 0;
+    s->n_ended = s->n_ok = s->n_killed = s->n_given_up = 0;
     s->asked = 0;
 }
 
@@ -66,6 +66,27 @@ static bool on_attempt(dtpi_job_state *s, const dtpi_journal_entry *e)
     s->in_attempt = true;
     s->n = e->n;
     s->state = s->canceled ? DTP_JOB_STOPPING : DTP_JOB_RUNNING;
+    return true;
+}
+
+/* Ranks that ended, and not well. */
+static uint32_t n_bad(const dtpi_job_state *s)
+{
+    return s->n_ended - s->n_ok;
+}
+
+/* The survivors go on: the failure is made good, unless there are fewer than the least. */
+static bool on_reformed(dtpi_job_state *s, const dtpi_journal_entry *e)
+{
+    if (!s->in_attempt || e->attempt != s->attempt || !s->has_reform || s->ending || s->canceled ||
+        e->n == 0 || e->n > s->n || e->n < s->min_ranks || s->n - e->n < s->n_given_up)
+        return false;
+    s->n_given_up = s->n - e->n;
+    if (!s->failed || n_bad(s) > s->n_given_up)
+        return true;
+    s->failed = s->reform_over = false;
+    s->state = DTP_JOB_RUNNING;
+    s->asked &= ~(1u << DTPI_JOB_LET_REFORM);
     return true;
 }
 
@@ -81,7 +102,8 @@ static bool on_exit_of(dtpi_job_state *s, const dtpi_journal_entry *e)
     }
     if (!s->ending && WIFSIGNALED(e->wstatus) && WTERMSIG(e->wstatus) == SIGKILL)
         s->n_killed++;
-    if (s->failed || s->canceled)
+    /* The cause of a re-form has been taken into account already, or is now. */
+    if (s->failed || s->canceled || n_bad(s) <= s->n_given_up)
         return true;
     s->failed = true;
     s->state = DTP_JOB_STOPPING;
@@ -95,7 +117,7 @@ static bool on_gone(dtpi_job_state *s, const dtpi_journal_entry *e)
     if (!s->in_attempt || e->attempt != s->attempt || s->n_ended < s->n)
         return false;
     s->in_attempt = false;
-    if (s->n_ok == s->n && !s->canceled)
+    if (n_bad(s) <= s->n_given_up && !s->failed && !s->canceled)
         end(s, DTP_JOB_DONE, 0);
     else
         after_failure(s);
@@ -151,6 +173,8 @@ bool dtpi_job_apply(dtpi_job_state *s, const dtpi_journal_entry *e)
     case DTPI_JOURNAL_ENDING:
         s->ending = s->ending || (s->in_attempt && e->attempt == s->attempt);
         return s->ending;
+    case DTPI_JOURNAL_REFORMED:
+        return on_reformed(s, e);
     case DTPI_JOURNAL_GONE:
         return on_gone(s, e);
     case DTPI_JOURNAL_FAILED:
@@ -170,7 +194,9 @@ bool dtpi_job_apply(dtpi_job_state *s, const dtpi_journal_entry *e)
 
 void dtpi_job_reform_due(dtpi_job_state *s)
 {
-    s->reform_over = true;
+    /* A time that was set for a failure made good since then means nothing. */
+    if (s->failed)
+        s->reform_over = true;
 }
 
 static dtpi_job_action wanted(const dtpi_job_state *s)

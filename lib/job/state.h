@@ -45,6 +45,7 @@ typedef struct dtpi_job_state {
     uint32_t attempt, n;        /* present or coming attempt and its ranks */
     bool in_attempt;            /* it has started and is not gone */
     uint32_t n_ended, n_ok, n_killed;
+    uint32_t n_given_up;        /* ranks without which the survivors go on */
     bool failed, ending, canceled, kill, reform_over;
     dtpi_cause cause;           /* of the last attempt that failed */
     int32_t exit_code;          /* valid when ended */

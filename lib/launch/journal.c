@@ -28,6 +28,7 @@ static const shape shapes[] = {
     { DTPI_JOURNAL_RANK, "rank", { AT(attempt), AT(rank), AT(pid) }, 3, false },
     { DTPI_JOURNAL_EXIT, "exit", { AT(attempt), AT(rank), AT(wstatus) }, 3, false },
     { DTPI_JOURNAL_ENDING, "ending", { AT(attempt) }, 1, false },
+    { DTPI_JOURNAL_REFORMED, "reformed", { AT(attempt), AT(n) }, 2, false },
     { DTPI_JOURNAL_GONE, "gone", { AT(attempt) }, 1, false },
     { DTPI_JOURNAL_FAILED, "failed", { AT(attempt), AT(status), AT(code), AT(rank) }, 4, true },
     { DTPI_JOURNAL_LOST, "lost", { AT(attempt) }, 1, false },

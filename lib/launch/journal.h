@@ -7,6 +7,7 @@
  *     MS rank A R PID         one of its ranks
  *     MS exit A R W           rank R ended with wait status W
  *     MS ending A             the gang is being ended: what dies from here on is no cause
+ *     MS reformed A N         the survivors of attempt A formed a new generation of N ranks
  *     MS gone A               no process of attempt A is left
  *     MS failed A S E R TEXT  attempt A could not start: status S, errno E, rank R (-1 none)
  *     MS lost A               the shim of attempt A died
@@ -29,7 +30,8 @@ typedef enum dtpi_journal_type {
     DTPI_JOURNAL_FAILED,
     DTPI_JOURNAL_LOST,
     DTPI_JOURNAL_CANCEL,
-    DTPI_JOURNAL_END
+    DTPI_JOURNAL_END,
+    DTPI_JOURNAL_REFORMED
 } dtpi_journal_type;
 
 typedef struct dtpi_journal_entry {

@@ -47,6 +47,7 @@ static const layout layouts[] = {
     { DTPI_SHIM_GONE, "GONE", { F(U32, attempt) } },
     { DTPI_SHIM_CANCELED, "CANCELED", { { END_OF_FIELDS, 0 } } },
     { DTPI_SHIM_ENDING, "ENDING", { F(U32, attempt) } },
+    { DTPI_SHIM_REFORMED, "REFORMED", { F(U32, attempt), F(U32, n) } },
 };
 
 static const layout *find_layout(uint32_t type)

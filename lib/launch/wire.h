@@ -44,7 +44,8 @@ typedef enum dtpi_shim_type {
     DTPI_SHIM_OUTPUT = 70,      /* rank, stream, data: raw bytes; none: the stream has ended */
     DTPI_SHIM_GONE = 71,        /* attempt: no process is left */
     DTPI_SHIM_CANCELED = 72,    /* someone asked to cancel; the answer to CANCEL as well */
-    DTPI_SHIM_ENDING = 73       /* attempt: END takes effect; later deaths are its work */
+    DTPI_SHIM_ENDING = 73,      /* attempt: END takes effect; later deaths are its work */
+    DTPI_SHIM_REFORMED = 74     /* attempt, n: the survivors formed a new generation of n ranks */
 } dtpi_shim_type;
 
 enum { DTPI_SHIM_SUPERVISOR = 1, DTPI_SHIM_CONTROL = 2 };       /* role */

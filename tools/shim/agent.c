@@ -46,6 +46,17 @@ static bool is_watched(void *user, int32_t index, int32_t pid)
     return index >= 0 && (uint32_t)index < s->gang.n && s->gang.ranks[index].pid == pid;
 }
 
+static void on_formed(void *user, uint32_t generation, uint32_t n_ranks)
+{
+    shim *s = user;
+
+    (void)generation;
+    shim_journal(s, (dtpi_journal_entry){ .type = DTPI_JOURNAL_REFORMED, .attempt = s->gang.attempt,
+                                          .n = n_ranks });
+    serve_tell(s, &(dtpi_shim_msg){ .type = DTPI_SHIM_REFORMED, .attempt = s->gang.attempt,
+                                    .n = n_ranks });
+}
+
 dtp_status agent_open(shim *s, dtp_error *err)
 {
     const dtpi_shim_msg *m = &s->gang.msg;
@@ -65,7 +76,8 @@ dtp_status agent_open(shim *s, dtp_error *err)
     const dtpi_agent_opts opts = {
         .job = s->name, .attempt = m->attempt, .world_size = m->n, .n_local = m->n,
         .socket = m->name, .secret = secret, .net = find(&m->env, "DTP_NET"),
-        .timeout_ms = (int)timeout_ms, .is_watched = is_watched, .user = s,
+        .timeout_ms = (int)timeout_ms, .is_watched = is_watched, .formed = on_formed,
+        .user = s,
     };
     st = dtpi_agent_open(s->ctx, &opts, &s->gang.agent, err);
     explicit_bzero(secret, sizeof(secret));

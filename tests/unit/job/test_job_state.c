@@ -247,6 +247,68 @@ static void test_survivors_get_time_to_reform_before_the_end(void **state)
     assert_int_equal(dtpi_job_next(&s), DTPI_JOB_END);
 }
 
+static bool reformed(dtpi_job_state *s, uint32_t n)
+{
+    const dtpi_journal_entry e = { .type = DTPI_JOURNAL_REFORMED, .attempt = s->attempt, .rank = -1,
+                                   .n = n };
+
+    return dtpi_job_apply(s, &e);
+}
+
+static void test_survivors_that_reformed_go_on_and_the_job_is_done(void **state)
+{
+    dtpi_job_state s;
+
+    (void)state;
+    dtpi_job_state_init(&s, 4, 2, 1, true);
+    dtpi_job_next(&s);
+    assert_true(started(&s));
+    assert_true(ended(&s, 2, SIGNAL(9)));
+    assert_int_equal(dtpi_job_next(&s), DTPI_JOB_LET_REFORM);
+    assert_true(reformed(&s, 3));
+    assert_int_equal(s.state, DTP_JOB_RUNNING);
+    dtpi_job_reform_due(&s);
+    assert_int_equal(dtpi_job_next(&s), DTPI_JOB_WAIT);
+    /* Told before the end of the rank that is gone: nothing fails. */
+    assert_true(reformed(&s, 2));
+    assert_true(ended(&s, 1, SIGNAL(9)));
+    assert_int_equal(s.state, DTP_JOB_RUNNING);
+    assert_true(ended(&s, 0, 0));
+    assert_true(ended(&s, 3, 0));
+    assert_true(feed(&s, DTPI_JOURNAL_GONE, 0, -1, 0));
+    assert_int_equal(s.state, DTP_JOB_DONE);
+    assert_int_equal(s.exit_code, 0);
+}
+
+static void test_a_reform_below_the_least_or_none_in_time_ends_the_attempt(void **state)
+{
+    dtpi_job_state s;
+
+    (void)state;
+    dtpi_job_state_init(&s, 3, 3, 1, true);
+    dtpi_job_next(&s);
+    assert_true(started(&s));
+    assert_true(ended(&s, 2, SIGNAL(9)));
+    assert_int_equal(dtpi_job_next(&s), DTPI_JOB_LET_REFORM);
+    assert_false(reformed(&s, 2));
+    dtpi_job_reform_due(&s);
+    assert_int_equal(dtpi_job_next(&s), DTPI_JOB_END);
+    /* A member of the new generation that fails has its own time. */
+    dtpi_job_state_init(&s, 3, 1, 1, true);
+    dtpi_job_next(&s);
+    assert_true(started(&s));
+    assert_true(ended(&s, 2, SIGNAL(9)));
+    assert_int_equal(dtpi_job_next(&s), DTPI_JOB_LET_REFORM);
+    assert_true(reformed(&s, 2));
+    assert_true(ended(&s, 0, CODE(3)));
+    assert_int_equal(dtpi_job_next(&s), DTPI_JOB_LET_REFORM);
+    dtpi_job_reform_due(&s);
+    assert_int_equal(dtpi_job_next(&s), DTPI_JOB_END);
+    assert_true(ended(&s, 1, SIGNAL(15)));
+    assert_true(feed(&s, DTPI_JOURNAL_GONE, 0, -1, 0));
+    assert_int_equal(s.attempt, 1);
+}
+
 static void test_a_dead_shim_costs_an_attempt(void **state)
 {
     dtpi_job_state s;
@@ -272,7 +334,7 @@ static dtpi_journal_entry random_entry(uint64_t *rng, const dtpi_job_state *s)
 {
     static const int32_t statuses[] = { 0, 0, 0, CODE(1), CODE(2), SIGNAL(9), SIGNAL(15), SIGNAL(6) };
     /* END is what a supervisor writes last; left out so that walks go on. */
-    const dtpi_journal_type type = (dtpi_journal_type)(1 + check_random(rng) % 8);
+    const dtpi_journal_type type = (dtpi_journal_type)(1 + check_random(rng) % 10);
 
     return (dtpi_journal_entry){
         .type = type == DTPI_JOURNAL_END ? DTPI_JOURNAL_EXIT : type,
@@ -358,6 +420,8 @@ int main(void)
         cmocka_unit_test(test_cancel_before_anything_was_started_ends_at_once),
         cmocka_unit_test(test_cancel_during_a_start_waits_for_it),
         cmocka_unit_test(test_survivors_get_time_to_reform_before_the_end),
+        cmocka_unit_test(test_survivors_that_reformed_go_on_and_the_job_is_done),
+        cmocka_unit_test(test_a_reform_below_the_least_or_none_in_time_ends_the_attempt),
         cmocka_unit_test(test_a_dead_shim_costs_an_attempt),
         cmocka_unit_test(test_random_walks_keep_the_rules_and_replay_to_the_same_state),
     };

@@ -116,6 +116,7 @@ static void test_journal_lines_come_out_as_they_went_in(void **state)
         { .type = DTPI_JOURNAL_RANK, .ms = 1, .attempt = 2, .rank = 3, .pid = 4711 },
         { .type = DTPI_JOURNAL_EXIT, .ms = 1, .attempt = 2, .rank = 3, .wstatus = 0x8b },
         { .type = DTPI_JOURNAL_ENDING, .ms = 1, .attempt = 2, .rank = -1 },
+        { .type = DTPI_JOURNAL_REFORMED, .ms = 1, .attempt = 2, .n = 3, .rank = -1 },
         { .type = DTPI_JOURNAL_GONE, .ms = 1796042229279, .attempt = 2, .rank = -1 },
         { .type = DTPI_JOURNAL_FAILED, .ms = 0, .status = -23, .code = 2, .rank = -1,
           .text = "program 'x y' not found" },
