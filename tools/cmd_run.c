@@ -26,6 +26,7 @@ static const char help[] =
     "  -n, --ranks N         ranks to start\n"
     "  --max-restarts K      attempts after the first (0)\n"
     "  --min-ranks M         a restart may have fewer ranks, but not fewer than M (N)\n"
+    "  --reform SECONDS      survivors of a death get so long to form a group of at least M ranks (0)\n"
     "  --ckpt DIR            folder for checkpoints, given to the ranks as DTP_CKPT_DIR\n"
     "  --name NAME           name of the job (made from time and process)\n"
     "  --gpus-per-rank G     GPUs of a rank (0)\n"
@@ -45,6 +46,7 @@ static const char help[] =
 
 enum {
     OPT_RESTARTS = 256, OPT_MIN, OPT_CKPT, OPT_NAME, OPT_GPUS, OPT_CORES, OPT_NO_BIND, OPT_GRACE,
+    OPT_REFORM,
     OPT_ENV, OPT_CWD, OPT_RUN_DIR, OPT_NO_PREFIX
 };
 
@@ -57,6 +59,7 @@ static const struct option options[] = {
     { "gpus-per-rank", required_argument, NULL, OPT_GPUS },
     { "cores-per-rank", required_argument, NULL, OPT_CORES },
     { "no-bind", no_argument, NULL, OPT_NO_BIND },
+    { "reform", required_argument, NULL, OPT_REFORM },
     { "grace", required_argument, NULL, OPT_GRACE },
     { "env", required_argument, NULL, OPT_ENV },
     { "cwd", required_argument, NULL, OPT_CWD },
@@ -161,6 +164,8 @@ static int take_option(run_args *a, int c)
         return 0;
     case OPT_GRACE:
         return read_ms(optarg, &s->grace_ms) ? 0 : bad("grace", optarg, "a number of seconds from 0.001 to 86400");
+    case OPT_REFORM:
+        return read_ms(optarg, &s->reform_ms) ? 0 : bad("reform", optarg, "a number of seconds from 0.001 to 86400");
     case OPT_ENV:
         if (!dtpi_var_ok(optarg, &len))
             return bad("env", optarg, "of the form NAME=VALUE");
