@@ -379,6 +379,11 @@ static dtp_status open_network(dtpi_agent *agent, dtp_error *err)
 {
     dtpi_endpoint e;
 
+    if (agent->o.listens) {
+        const dtp_status st = agent_listen_at(agent, agent->o.listen, err);
+        if (st < 0 || agent->o.is_root)
+            return st;
+    }
     if (!agent->o.root)
         return DTP_OK;
     if (!agent->o.is_root)
@@ -411,11 +416,13 @@ dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent
     if (st >= 0)
         st = agent_files_open(agent, err);
     if (st >= 0)
+        st = open_network(agent, err);
+    if (st >= 0)
         st = agent_carriers_open(agent, err);
     if (st >= 0)
         st = agent_listen_unix(agent, err);
     if (st >= 0)
-        st = open_network(agent, err);
+        agent_files_say_root(agent);
     if (st < 0) {
         dtpi_agent_close(agent);
         dtpi_ctx_leave(ctx);
@@ -465,6 +472,24 @@ void dtpi_agent_rank_ended(dtpi_agent *agent, int32_t rank, int32_t pid, int wst
         snprintf(cause, sizeof(cause), "exit %d", WEXITSTATUS(wstatus));
     dtpi_core_rank_ended(agent->core, rank, pid, cause, dtp_ctx_now_ns(agent->ctx));
     agent_after_input(agent);
+}
+
+const char *dtpi_agent_candidates(const dtpi_agent *agent)
+{
+    return agent->own;
+}
+
+dtp_status dtpi_agent_seek(dtpi_agent *agent, const char *root, dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_enter(agent->ctx, err);
+
+    if (st < 0)
+        return st;
+    if (!agent->parent)
+        st = agent_parent_seek(agent, root, err);
+    agent_after_input(agent);
+    dtpi_ctx_leave(agent->ctx);
+    return st;
 }
 
 bool dtpi_agent_is_done(const dtpi_agent *agent)

@@ -21,7 +21,9 @@ typedef struct dtpi_agent_opts {
     uint32_t n_local;           /* ranks expected on this node */
     const char *socket;         /* Unix socket to listen on; '@' first: abstract */
     const char *root;           /* "host:port" of the root agent; NULL: one node */
-    bool is_root;               /* this agent is the root: it listens at `root` */
+    bool is_root;               /* this agent is the root: it listens at `root`, or as `listen` says */
+    bool listens;               /* it listens at `listen` (NULL: any address and free port) */
+    const char *listen;         /* as in dtp_group_opts */
     const uint8_t *secret;      /* DTP_SECRET_BYTES or NULL (insecure) */
     const char *net;            /* "tcp", "ucx" or NULL: "tcp" */
     bool encrypt;               /* control between agents; all agree */
@@ -45,6 +47,11 @@ void dtpi_agent_close(dtpi_agent *agent);
  * no failure.
  */
 void dtpi_agent_rank_ended(dtpi_agent *agent, int32_t rank, int32_t pid, int wstatus);
+
+/* Addresses under which others reach an agent that `listens`, best first; "" for others. Any thread. */
+const char *dtpi_agent_candidates(const dtpi_agent *agent);
+/* The root is elsewhere than was said: addresses as in `root`. */
+dtp_status dtpi_agent_seek(dtpi_agent *agent, const char *root, dtp_error *err);
 
 /* Every local rank that joined has left or ended. */
 bool dtpi_agent_is_done(const dtpi_agent *agent);

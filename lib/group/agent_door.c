@@ -354,6 +354,12 @@ dtp_status agent_listen_unix(dtpi_agent *agent, dtp_error *err)
     return dtpi_source_add(agent->ctx, &agent->unix_source, err);
 }
 
+static dtp_status watch_tcp(dtpi_agent *agent, dtp_error *err)
+{
+    agent->tcp_source = (dtpi_source){ .fd = agent->tcp_fd, .events = EPOLLIN, .ready = tcp_ready };
+    return dtpi_source_add(agent->ctx, &agent->tcp_source, err);
+}
+
 dtp_status agent_listen_tcp(dtpi_agent *agent, dtpi_endpoint *at, dtp_error *err)
 {
     char text[80];
@@ -362,8 +368,21 @@ dtp_status agent_listen_tcp(dtpi_agent *agent, dtpi_endpoint *at, dtp_error *err
     if (st < 0)
         return st;
     DTPI_LOG(agent->ctx, DTP_LOG_INFO, "group", "the root agent listens on %s", text);
-    agent->tcp_source = (dtpi_source){ .fd = agent->tcp_fd, .events = EPOLLIN, .ready = tcp_ready };
-    return dtpi_source_add(agent->ctx, &agent->tcp_source, err);
+    return watch_tcp(agent, err);
+}
+
+dtp_status agent_listen_at(dtpi_agent *agent, const char *where, dtp_error *err)
+{
+    uint16_t port;
+
+    const dtp_status st = dtpi_tcp_listen_at(where, &agent->tcp_fd, &port, err);
+    if (st < 0)
+        return st;
+    dtpi_own_candidates(port, NULL, 0, agent->own, sizeof(agent->own));
+    if (agent->o.is_root && !agent->o.root)
+        agent->o.root = agent->own;
+    DTPI_LOG(agent->ctx, DTP_LOG_INFO, "group", "the agent listens on %s", agent->own);
+    return watch_tcp(agent, err);
 }
 
 void agent_door_close(dtpi_agent *agent)

@@ -66,6 +66,12 @@ dtp_status agent_files_open(dtpi_agent *agent, dtp_error *err)
     return DTP_OK;
 }
 
+void agent_files_say_root(dtpi_agent *agent)
+{
+    snprintf(agent->control->root, sizeof(agent->control->root), "%s",
+             agent->o.root ? agent->o.root : "");
+}
+
 static void drop_memories(dtpi_agent *agent)
 {
     while (agent->memory) {

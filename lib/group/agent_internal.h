@@ -66,6 +66,7 @@ struct dtpi_agent {
     dtpi_core *core;
     int unix_fd, tcp_fd, spare_fd;
     char *socket_path;
+    char own[DTPI_OWN_TEXT];    /* addresses under which it listens, where it was told to */
     dtpi_source unix_source, tcp_source;
     struct agent_door door;
     struct agent_conn *conns;
@@ -101,6 +102,8 @@ bool agent_promote(struct agent_conn *conn);
 /* agent_door.c: listening, strangers, refusals */
 dtp_status agent_listen_unix(dtpi_agent *agent, dtp_error *err);
 dtp_status agent_listen_tcp(dtpi_agent *agent, dtpi_endpoint *at, dtp_error *err);
+/* As the option `listen` says; fills agent->own. */
+dtp_status agent_listen_at(dtpi_agent *agent, const char *where, dtp_error *err);
 void agent_door_close(dtpi_agent *agent);
 void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
 /* It is no stranger any more, or no more. */
@@ -126,6 +129,8 @@ int64_t agent_probe_next_ns(int64_t now_ns);
 
 /* agent_files.c: the control page, the table, node memory */
 dtp_status agent_files_open(dtpi_agent *agent, dtp_error *err);
+/* Tells the ranks of this node, through the control page, what `root` is. */
+void agent_files_say_root(dtpi_agent *agent);
 void agent_files_close(dtpi_agent *agent);
 void agent_set_word(dtpi_agent *agent, dtp_status status);
 void agent_welcome_all(dtpi_agent *agent);

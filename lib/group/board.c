@@ -131,6 +131,38 @@ static bool never(void *user)
     return false;
 }
 
+static dtp_status look(dtpi_board *board, const char *key, char *value_out, int64_t until_ns,
+                       dtp_error *err)
+{
+    const dtp_status st = board->ops->get(board->state, key, value_out, until_ns, err);
+
+    if (st != DTP_OK || dtpi_board_value_ok(value_out, strnlen(value_out, DTPI_BOARD_VALUE)))
+        return st;
+    return dtpi_fail(err, DTP_ERR_PROTO, "board %s: %s is not what an address looks like",
+                     board->ops->name, key);
+}
+
+dtp_status dtpi_board_look(dtpi_board *board, const char *what, char *value_out, int ms)
+{
+    char key[DTPI_BOARD_KEY];
+
+    dtpi_board_key(board->job, board->attempt, what, key);
+    return look(board, key, value_out, dtpi_board_now_ns() + ms * DTPI_NS_PER_MS, NULL);
+}
+
+bool dtpi_board_is_lasting(const dtpi_board *board)
+{
+    return board->ops->is_lasting;
+}
+
+bool dtpi_board_kind_syncs(const char *kind)
+{
+    for (size_t i = 0; dtpi_boards[i]; i++)
+        if (strcmp(dtpi_boards[i]->name, kind) == 0)
+            return dtpi_boards[i]->sync != NULL;
+    return false;
+}
+
 dtp_status dtpi_board_get(dtpi_board *board, const char *what, char *value_out, int64_t deadline_ns,
                           dtp_error *err)
 {
@@ -139,11 +171,8 @@ dtp_status dtpi_board_get(dtpi_board *board, const char *what, char *value_out, 
 
     dtpi_board_key(board->job, board->attempt, what, key);
     for (;;) {
-        dtp_status st = board->ops->get(board->state, key, value_out, until(board, deadline_ns), err);
+        dtp_status st = look(board, key, value_out, until(board, deadline_ns), err);
         const int64_t now = dtp_ctx_now_ns(board->ctx);
-        if (st >= 0 && st != DTP_END && !dtpi_board_value_ok(value_out, strnlen(value_out, DTPI_BOARD_VALUE)))
-            return dtpi_fail(err, DTP_ERR_PROTO, "board %s: %s is not what an address looks like",
-                             board->ops->name, key);
         if (st != DTP_END)
             return st;
         if (now >= deadline_ns)

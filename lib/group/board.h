@@ -37,6 +37,7 @@ typedef struct dtpi_board_opts {
  */
 typedef struct dtpi_board_ops {
     const char *name;
+    bool is_lasting;            /* values outlive the processes that put them */
     /* Mandatory. Errors: TIMEOUT, IO, PROTO, FORMAT, PERM, NOT_FOUND, NOMEM. */
     dtp_status (*open)(const dtp_allocator *a, const dtpi_board_opts *opts, int64_t until_ns,
                        void **state_out, dtp_error *err);
@@ -74,6 +75,13 @@ dtp_status dtpi_board_sync(dtpi_board *board, int64_t deadline_ns, dtp_error *er
  */
 dtp_status dtpi_board_get(dtpi_board *board, const char *what, char *value_out, int64_t deadline_ns,
                           dtp_error *err);
+
+/* Looks once: OK, END (not there), or the failure; waits `ms` at the most for the board itself. */
+dtp_status dtpi_board_look(dtpi_board *board, const char *what, char *value_out, int ms);
+/* What an earlier run put may still be there. */
+bool dtpi_board_is_lasting(const dtpi_board *board);
+/* Boards of this kind have a collective sync. */
+bool dtpi_board_kind_syncs(const char *kind);
 
 /* ---- for drivers ---- */
 

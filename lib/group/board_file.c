@@ -146,5 +146,5 @@ static void file_close(void *state)
 }
 
 const dtpi_board_ops dtpi_board_file = {
-    .name = "file", .open = file_open, .put = file_put, .get = file_get, .close = file_close,
+    .name = "file", .is_lasting = true, .open = file_open, .put = file_put, .get = file_get, .close = file_close,
 };

@@ -204,6 +204,6 @@ static dtp_status tcpstore_get(void *state, const char *key, char *value_out, in
 }
 
 const dtpi_board_ops dtpi_board_tcpstore = {
-    .name = "tcpstore", .open = tcpstore_open, .put = tcpstore_put, .get = tcpstore_get,
+    .name = "tcpstore", .is_lasting = true, .open = tcpstore_open, .put = tcpstore_put, .get = tcpstore_get,
     .close = tcpstore_close,
 };

@@ -172,9 +172,27 @@ static dtp_status meet(struct session *s, const dtp_group_opts *o, const char *s
     return st < 0 ? st : wait_welcome(s, deadline_ns, err);
 }
 
-dtp_status session_connect(struct session *s, const dtp_group_opts *o, int64_t deadline_ns,
-                           dtp_error *err)
+/* The agent of this node, where this rank hosts it. */
+static dtp_status start_agent(struct session *s, const dtp_group_opts *o, const dtpi_board_opts *board,
+                              const char *socket, int64_t deadline_ns, struct meet **meet_out,
+                              dtp_error *err)
 {
+    dtp_status st = DTP_OK;
+
+    if (board)
+        st = meet_start(s, o, board, socket, deadline_ns, meet_out, err);
+    else if (o->local_rank == 0)
+        st = host_start(s->ctx, o, false, socket, &s->host, err);
+    if (st == DTP_ERR_EXISTS && o->local_rank == 0 && !s->host)
+        return dtpi_fail(err, st, "local rank 0 of job %s (attempt %u) exists twice on this machine",
+                         s->job, s->attempt);
+    return st;
+}
+
+dtp_status session_connect(struct session *s, const dtp_group_opts *o, const dtpi_board_opts *board,
+                           int64_t deadline_ns, dtp_error *err)
+{
+    DTPI_AUTO(meet) struct meet *meeting = NULL;
     char derived[64];
     const char *socket = o->agent;
     dtp_status st = DTP_OK;
@@ -185,11 +203,7 @@ dtp_status session_connect(struct session *s, const dtp_group_opts *o, int64_t d
         derive_socket(o, derived, sizeof(derived));
         socket = derived;
         s->may_try_again = o->local_rank != 0;
-        if (o->local_rank == 0)
-            st = host_start(s->ctx, o, socket, &s->host, err);
-        if (st == DTP_ERR_EXISTS)
-            return dtpi_fail(err, st, "local rank 0 of job %s (attempt %u) exists twice on this machine",
-                             s->job, s->attempt);
+        st = start_agent(s, o, board, socket, deadline_ns, &meeting, err);
         if (st < 0)
             return st;
     }

@@ -24,7 +24,7 @@ static dtp_status check_secret(const dtp_group_opts *o, dtp_error *err)
     return DTP_OK;
 }
 
-static dtp_status check_opts(dtp_group_opts *o, dtp_error *err)
+static dtp_status check_opts(dtp_group_opts *o, bool has_board, dtp_error *err)
 {
     if (!o->job)
         o->job = "default";
@@ -48,21 +48,21 @@ static dtp_status check_opts(dtp_group_opts *o, dtp_error *err)
         o->local_rank >= o->local_size)
         return dtpi_fail(err, DTP_ERR_RANGE, "rank %d: local rank %d of %d in a group of %d", o->rank,
                          o->local_rank, o->local_size, o->world_size);
-    if (!o->root && !o->agent && o->local_size < o->world_size)
+    if (!o->root && !o->agent && !has_board && o->local_size < o->world_size)
         return dtpi_fail(err, DTP_ERR_INVAL,
                          "rank %d: %d of %d ranks are here, and no root says where the others meet "
                          "(DTP_ROOT)", o->rank, o->local_size, o->world_size);
     return check_secret(o, err);
 }
 
-static dtp_status join(dtp_ctx *ctx, const dtp_group_opts *user, dtp_group **group_out,
-                       dtp_error *err)
+static dtp_status join(dtp_ctx *ctx, const dtp_group_opts *user, const dtpi_board_opts *board,
+                       dtp_group **group_out, dtp_error *err)
 {
     dtp_group_opts o;
 
     dtp_status st = DTPI_OPTS_READ(&o, user, err);
     if (st >= 0)
-        st = check_opts(&o, err);
+        st = check_opts(&o, board != NULL, err);
     if (st < 0)
         return st;
     dtp_group *g = dtpi_alloc(dtpi_ctx_alloc(ctx), sizeof(*g));
@@ -72,7 +72,7 @@ static dtp_status join(dtp_ctx *ctx, const dtp_group_opts *user, dtp_group **gro
     g->id = DTPI_WORLD_ID;
     g->size = DTPI_MAX(o.world_size, 1);
     g->rank = o.rank;
-    st = session_open(ctx, &o, &g->session, err);
+    st = session_open(ctx, &o, board, &g->session, err);
     if (st >= 0) {
         g->session->n_groups = 1;
         st = layout_make(g, err);
@@ -85,16 +85,22 @@ static dtp_status join(dtp_ctx *ctx, const dtp_group_opts *user, dtp_group **gro
     return DTP_OK;
 }
 
-dtp_status dtp_group_join(dtp_ctx *ctx, const dtp_group_opts *opts, dtp_group **group_out,
-                          dtp_error *err)
+dtp_status group_join(dtp_ctx *ctx, const dtp_group_opts *opts, const dtpi_board_opts *board,
+                      dtp_group **group_out, dtp_error *err)
 {
     dtp_status st = dtpi_ctx_enter(ctx, err);
 
     if (st < 0)
         return st;
-    st = join(ctx, opts, group_out, err);
+    st = join(ctx, opts, board, group_out, err);
     dtpi_ctx_leave(ctx);
     return dtpi_noun(err, "group", st);
+}
+
+dtp_status dtp_group_join(dtp_ctx *ctx, const dtp_group_opts *opts, dtp_group **group_out,
+                          dtp_error *err)
+{
+    return group_join(ctx, opts, NULL, group_out, err);
 }
 
 /* ---- leaving ---- */

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "group/board.h"
 #include "group/frame.h"
 #include "group/group.h"
 #include "group/handshake.h"
@@ -83,7 +84,7 @@ struct session {
     dtpi_hs hs;
     enum { SESSION_PROVING, SESSION_JOINING, SESSION_MEMBER, SESSION_FAILED, SESSION_AGAIN } state;
     bool may_try_again;         /* an agent that ends may be that of the group before */
-    char root[256];             /* "host:port", "": one machine */
+    char root[1024];            /* addresses of the root agent, "": one machine */
     struct session_net *net;    /* data.c */
     bool agent_left;            /* in order */
     bool agent_gone;            /* the connection or the process ended */
@@ -124,9 +125,16 @@ struct dtp_group {
     dtpi_group_guest *guest;
 };
 
+/*
+ * group.c: joins; `board` (NULL: none) is where the root's addresses are put and looked for when `opts`
+ * names no root.
+ */
+dtp_status group_join(dtp_ctx *ctx, const dtp_group_opts *opts, const dtpi_board_opts *board,
+                      dtp_group **group_out, dtp_error *err);
+
 /* session.c */
-dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *opts, struct session **out,
-                        dtp_error *err);
+dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *opts, const dtpi_board_opts *board,
+                        struct session **out, dtp_error *err);
 void session_close(struct session *s);
 bool session_send(struct session *s, dtpi_buf *b_take);
 dtpi_buf session_begin(const struct session *s, uint8_t type, uint64_t group, uint8_t lane,
@@ -157,8 +165,15 @@ void session_init_abort(struct session *s);
 void session_close_abort(struct session *s);
 
 /* connect.c */
-dtp_status session_connect(struct session *s, const dtp_group_opts *o, int64_t deadline_ns,
-                           dtp_error *err);
+dtp_status session_connect(struct session *s, const dtp_group_opts *o, const dtpi_board_opts *board,
+                           int64_t deadline_ns, dtp_error *err);
+
+/* meet.c: the root's addresses over a launcher's board. `*out` may be NULL; end it when all have met. */
+struct meet;
+dtp_status meet_start(struct session *s, const dtp_group_opts *o, const dtpi_board_opts *board,
+                      const char *socket, int64_t deadline_ns, struct meet **out, dtp_error *err);
+void meet_end(struct meet *m);
+DTPI_DEFINE_AUTO(meet, struct meet, meet_end);
 
 /* calls.c */
 void calls_down(struct session *s, const dtpi_frame *f);
@@ -181,8 +196,12 @@ void layout_free(dtp_group *group);
 int32_t group_world_rank(const dtp_group *group, int32_t rank);
 
 /* host.c: the agent of this node in a thread of this process */
-dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *opts, const char *socket,
+dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *opts, bool listens, const char *socket,
                       struct host **out, dtp_error *err);
+/* Addresses of an agent that listens. */
+const char *host_candidates(const struct host *host);
+/* The root is elsewhere. */
+void host_seek(struct host *host, const char *root);
 void host_stop(struct host *host);
 
 /* data.c */

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 
 #include "group/agent.h"
 
@@ -19,6 +20,9 @@ struct host {
     dtpi_agent *agent;
     pthread_t thread;
     _Atomic bool stop;
+    dtpi_task seek;
+    pthread_mutex_t mutex;      /* root */
+    char root[DTPI_BOARD_VALUE];
 };
 
 /* After the stop: until all have left, or a little while. */
@@ -50,6 +54,36 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* ---- the root that was not where it was said ---- */
+
+static void seek_run(dtpi_task *t)
+{
+    struct host *h = DTPI_CONTAINER(t, struct host, seek);
+    char root[DTPI_BOARD_VALUE];
+    dtp_error err;
+
+    pthread_mutex_lock(&h->mutex);
+    memcpy(root, h->root, sizeof(root));
+    pthread_mutex_unlock(&h->mutex);
+    if (dtpi_agent_seek(h->agent, root, &err) < 0)
+        DTPI_LOG(h->ctx, DTP_LOG_WARN, "group", "%s", err.text);
+}
+
+void host_seek(struct host *h, const char *root)
+{
+    pthread_mutex_lock(&h->mutex);
+    snprintf(h->root, sizeof(h->root), "%s", root);
+    pthread_mutex_unlock(&h->mutex);
+    dtpi_post(h->ctx, &h->seek);
+}
+
+const char *host_candidates(const struct host *h)
+{
+    return dtpi_agent_candidates(h->agent);
+}
+
+/* ---- life ---- */
+
 static dtp_status start_thread(struct host *h, dtp_error *err)
 {
     sigset_t all, old;
@@ -64,7 +98,7 @@ static dtp_status start_thread(struct host *h, dtp_error *err)
     return dtpi_fail(err, DTP_ERR_LIMIT, "cannot start the agent's thread: %m");
 }
 
-static dtp_status open_agent(struct host *h, const dtp_group_opts *o, const char *socket,
+static dtp_status open_agent(struct host *h, const dtp_group_opts *o, bool listens, const char *socket,
                              dtp_error *err)
 {
     const dtpi_agent_opts ao = {
@@ -75,6 +109,8 @@ static dtp_status open_agent(struct host *h, const dtp_group_opts *o, const char
         .socket = socket,
         .root = o->root,
         .is_root = o->rank == 0,
+        .listens = listens,
+        .listen = o->listen,
         .secret = o->insecure ? NULL : o->secret,
         .net = o->net,
         .encrypt = o->encrypt,
@@ -84,8 +120,8 @@ static dtp_status open_agent(struct host *h, const dtp_group_opts *o, const char
     return dtpi_agent_open(h->ctx, &ao, &h->agent, err);
 }
 
-dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *o, const char *socket, struct host **out,
-                      dtp_error *err)
+dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *o, bool listens, const char *socket,
+                      struct host **out, dtp_error *err)
 {
     const dtp_allocator *a = dtpi_ctx_alloc(ctx);
     const dtpi_log *log = dtpi_ctx_log(ctx);
@@ -97,14 +133,17 @@ dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *o, const char *socket,
     if (!h)
         return dtpi_fail_nomem(err, sizeof(*h));
     h->user_ctx = ctx;
+    h->seek.run = seek_run;
+    pthread_mutex_init(&h->mutex, NULL);
     dtp_status st = dtp_ctx_open(&co, &h->ctx, err);
     if (st >= 0)
-        st = open_agent(h, o, socket, err);
+        st = open_agent(h, o, listens, socket, err);
     if (st >= 0)
         st = start_thread(h, err);
     if (st < 0) {
         dtpi_agent_close(h->agent);
         dtp_ctx_close(h->ctx);
+        pthread_mutex_destroy(&h->mutex);
         dtpi_free(a, h, sizeof(*h));
         return st;
     }
@@ -122,6 +161,8 @@ void host_stop(struct host *h)
     atomic_store(&h->stop, true);
     dtp_ctx_wake(h->ctx);
     pthread_join(h->thread, NULL);
+    dtpi_post_cancel(h->ctx, &h->seek);
     dtp_ctx_close(h->ctx);
+    pthread_mutex_destroy(&h->mutex);
     dtpi_free(a, h, sizeof(*h));
 }

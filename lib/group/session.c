@@ -80,6 +80,8 @@ dtp_status session_map_files(struct session *s, int control_fd, int table_fd, dt
     if (p == MAP_FAILED)
         return dtpi_fail(err, DTP_ERR_NOMEM, "cannot map the control page: %m");
     s->control = p;
+    if (!s->root[0])
+        snprintf(s->root, sizeof(s->root), "%.*s", (int)sizeof(s->root) - 1, s->control->root);
     void *t = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, table_fd, 0);
     if (t == MAP_FAILED)
         return dtpi_fail(err, DTP_ERR_NOMEM, "cannot map the table of ranks: %m");
@@ -405,7 +407,8 @@ dtp_status session_open_alone(struct session *s, dtp_error *err)
     return DTP_OK;
 }
 
-dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *o, struct session **out, dtp_error *err)
+dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *o, const dtpi_board_opts *board,
+                        struct session **out, dtp_error *err)
 {
     const int64_t deadline = dtpi_ctx_deadline(ctx, o->timeout_ms, 0);
     struct session *s = dtpi_alloc(dtpi_ctx_alloc(ctx), sizeof(*s));
@@ -425,7 +428,7 @@ dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *o, struct session **
     snprintf(s->root, sizeof(s->root), "%s", o->root ? o->root : "");
     pthread_mutex_init(&s->mutex, NULL);
     session_init_abort(s);
-    st = o->world_size <= 1 ? session_open_alone(s, err) : session_connect(s, o, deadline, err);
+    st = o->world_size <= 1 ? session_open_alone(s, err) : session_connect(s, o, board, deadline, err);
     if (st < 0) {
         session_close(s);
         return st;

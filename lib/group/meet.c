@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meet.c - where nobody said where the root agent is, but a launcher's board is there: the root listens
+ * first and then puts its addresses, the other nodes' agents look for them.
+ *
+ * What an earlier group left on a board that keeps things (torchrun's store, a folder) looks the same.
+ * So a rank that hosts an agent looks again while it waits, and its agent follows the root.
+ */
+#include "group/group_internal.h"
+
+enum { LOOK_AGAIN_MS = 100 };
+
+struct meet {
+    struct session *s;
+    dtpi_board *board;
+    int64_t deadline_ns;
+    dtpi_timer timer;
+    char root[DTPI_BOARD_VALUE];
+};
+
+static void look_again(struct meet *m)
+{
+    dtpi_timer_set(m->s->ctx, &m->timer, dtp_ctx_now_ns(m->s->ctx) + LOOK_AGAIN_MS * DTPI_NS_PER_MS, NULL);
+}
+
+static void look_due(dtpi_timer *t)
+{
+    struct meet *m = DTPI_CONTAINER(t, struct meet, timer);
+    char root[DTPI_BOARD_VALUE];
+
+    /* What is there now or nothing: the loop must go on. */
+    const dtp_status st = dtpi_board_look(m->board, "root", root, LOOK_AGAIN_MS);
+    if (st == DTP_OK && strcmp(root, m->root) != 0) {
+        memcpy(m->root, root, sizeof(root));
+        host_seek(m->s->host, root);
+    }
+    if (st >= 0)
+        look_again(m);
+}
+
+static dtp_status play_root(struct meet *m, const dtp_group_opts *o, const char *socket, dtp_error *err)
+{
+    dtp_status st = host_start(m->s->ctx, o, true, socket, &m->s->host, err);
+
+    if (st < 0)
+        return st;
+    st = dtpi_board_put(m->board, "root", host_candidates(m->s->host), m->deadline_ns, err);
+    return st < 0 ? st : dtpi_board_sync(m->board, m->deadline_ns, err);
+}
+
+static dtp_status follow_root(struct meet *m, const dtp_group_opts *o, const char *socket,
+                              dtp_error *err)
+{
+    dtp_group_opts own = *o;
+
+    dtp_status st = dtpi_board_sync(m->board, m->deadline_ns, err);
+    if (st < 0 || o->local_rank != 0)
+        return st;
+    st = dtpi_board_get(m->board, "root", m->root, m->deadline_ns, err);
+    if (st < 0)
+        return st;
+    own.root = m->root;
+    st = host_start(m->s->ctx, &own, false, socket, &m->s->host, err);
+    if (st >= 0 && dtpi_board_is_lasting(m->board)) {
+        m->timer.due = look_due;
+        look_again(m);
+    }
+    return st;
+}
+
+dtp_status meet_start(struct session *s, const dtp_group_opts *o, const dtpi_board_opts *bo,
+                      const char *socket, int64_t deadline_ns, struct meet **out, dtp_error *err)
+{
+    dtpi_board_opts own = *bo;
+
+    *out = NULL;
+    if (o->local_rank != 0 && !dtpi_board_kind_syncs(bo->kind))
+        return DTP_OK;
+    struct meet *m = dtpi_alloc(dtpi_ctx_alloc(s->ctx), sizeof(*m));
+    if (!m)
+        return dtpi_fail_nomem(err, sizeof(*m));
+    m->s = s;
+    m->deadline_ns = deadline_ns;
+    own.job = o->job;
+    own.attempt = o->attempt;
+    own.rank = o->rank;
+    own.world_size = o->world_size;
+    dtp_status st = dtpi_board_open(s->ctx, &own, deadline_ns, &m->board, err);
+    if (st >= 0)
+        st = o->rank == 0 ? play_root(m, o, socket, err) : follow_root(m, o, socket, err);
+    if (st < 0)
+        meet_end(m);
+    else
+        *out = m;
+    return st;
+}
+
+void meet_end(struct meet *m)
+{
+    if (!m)
+        return;
+    dtpi_timer_clear(m->s->ctx, &m->timer);
+    dtpi_board_close(m->board);
+    dtpi_free(dtpi_ctx_alloc(m->s->ctx), m, sizeof(*m));
+}
