@@ -13,12 +13,24 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { TELL_TWICE = 2, FAR_MS = 3600000 };
+
 /* ---- the core's wishes ---- */
 
 static void send_to(struct agent_conn *conn, dtpi_msg *msg)
 {
-    if (conn && conn->link)
-        agent_carry(conn, msg);
+    if (conn && conn->link && !agent_carry(conn, msg))
+        agent_unsent(conn);
+}
+
+void agent_unsent(struct agent_conn *conn)
+{
+    dtpi_agent *agent = conn->agent;
+
+    if (dtpi_core_verdict(agent->core) || agent->trouble.status < 0)
+        dtpi_link_break(conn->link);
+    else
+        dtpi_fail(&agent->trouble, DTP_ERR_NOMEM, "its agent has no memory for a message");
 }
 
 static void to_local(void *user, uint32_t slot, dtpi_msg *msg)
@@ -318,11 +330,14 @@ void agent_after_input(dtpi_agent *agent)
 {
     int64_t at;
 
-    if (agent->trouble.status < 0) {
+    for (int i = 0; agent->trouble.status < 0 && i < TELL_TWICE; i++) {
         const dtp_error e = agent->trouble;
         agent->trouble.status = 0;
         dtpi_core_fail(agent->core, e.status, e.text, dtp_ctx_now_ns(agent->ctx));
     }
+    /* The parent cannot be told: it sees the end of this agent. */
+    if (agent->trouble.status < 0 && agent->parent)
+        dtpi_link_break(agent->parent->link);
     at = DTPI_MIN(dtpi_core_next_ns(agent->core), agent_parent_next_ns(agent));
     at = DTPI_MIN(at, agent_door_next_ns(agent));
     if (agent->timer.slot && agent->timer.at_ns <= at)
@@ -423,6 +438,9 @@ dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent
         st = agent_listen_unix(agent, err);
     if (st >= 0)
         agent_files_say_root(agent);
+    /* Takes the timer's room now: setting it again cannot fail. */
+    if (st >= 0)
+        st = dtpi_timer_set(ctx, &agent->timer, dtp_ctx_now_ns(ctx) + FAR_MS * DTPI_NS_PER_MS, err);
     if (st < 0) {
         dtpi_agent_close(agent);
         dtpi_ctx_leave(ctx);
@@ -490,6 +508,12 @@ dtp_status dtpi_agent_seek(dtpi_agent *agent, const char *root, dtp_error *err)
     agent_after_input(agent);
     dtpi_ctx_leave(agent->ctx);
     return st;
+}
+
+void dtpi_agent_rank_failed(dtpi_agent *agent, int32_t rank, int32_t pid, const char *why)
+{
+    dtpi_core_rank_failed(agent->core, rank, pid, why, dtp_ctx_now_ns(agent->ctx));
+    agent_after_input(agent);
 }
 
 bool dtpi_agent_is_done(const dtpi_agent *agent)

@@ -48,6 +48,9 @@ void dtpi_agent_close(dtpi_agent *agent);
  */
 void dtpi_agent_rank_ended(dtpi_agent *agent, int32_t rank, int32_t pid, int wstatus);
 
+/* The rank cannot go on, for a reason of its own, and will end. */
+void dtpi_agent_rank_failed(dtpi_agent *agent, int32_t rank, int32_t pid, const char *why);
+
 /* Addresses under which others reach an agent that `listens`, best first; "" for others. Any thread. */
 const char *dtpi_agent_candidates(const dtpi_agent *agent);
 /* The root is elsewhere than was said: addresses as in `root`. */

@@ -116,8 +116,9 @@ void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t b
         return;
     }
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
-    if (m)
-        dtpi_link_send(conn->link, m, NULL, 0);
+    /* Who is dropped unproven comes again. */
+    if (!m || !dtpi_link_send(conn->link, m, NULL, 0))
+        agent_conn_close(conn);
 }
 
 /* ---- room for strangers ---- */

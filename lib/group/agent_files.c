@@ -149,6 +149,14 @@ static dtpi_buf begin(const dtpi_agent *agent, uint8_t type, uint64_t group, uin
     return b;
 }
 
+static void welcome(struct agent_conn *conn, dtpi_msg *m, const int fds[2])
+{
+    if (dtpi_link_send(conn->link, m, fds, 2) || dtpi_link_is_broken(conn->link))
+        return;
+    dtpi_fail(&conn->agent->trouble, dtpi_status_of_errno(errno),
+              "cannot give the table to rank %d: %m", conn->rank);
+}
+
 void agent_welcome_all(dtpi_agent *agent)
 {
     if (publish_table(agent, &agent->trouble) < 0)
@@ -158,7 +166,7 @@ void agent_welcome_all(dtpi_agent *agent)
     const int fds[2] = { agent->control_fd, agent->table_fd };
     for (uint32_t i = 0; m && i < agent->n_by_local; i++)
         if (agent->by_local[i] && !dtpi_core_slot_is_free(agent->core, i))
-            dtpi_link_send(agent->by_local[i]->link, m, fds, 2);
+            welcome(agent->by_local[i], m, fds);
     if (!m)
         dtpi_fail_nomem(&agent->trouble, 0);
 }
@@ -261,6 +269,19 @@ static struct agent_memory *serve_memory(struct agent_conn *conn, const dtpi_fra
     return m;
 }
 
+/* False where the answer could not be sent. */
+static bool answer_memory(struct agent_conn *conn, const dtpi_frame *f, const struct agent_memory *m,
+                          const dtp_error *err)
+{
+    dtpi_buf b = begin(conn->agent, DTPI_F_MEMORY_IS, f->group, f->seq);
+
+    dtpi_wr_u32(&b, (uint32_t)(m ? DTP_OK : err->status));
+    dtpi_wr_text(&b, m ? "" : err->text);
+    DTPI_AUTO(msg) dtpi_msg *msg = dtpi_msg_new(&b);
+    return (msg && dtpi_link_send(conn->link, msg, m ? &m->fd : NULL, m ? 1 : 0)) ||
+           dtpi_link_is_broken(conn->link);
+}
+
 bool agent_memory_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes)
 {
     dtpi_agent *agent = conn->agent;
@@ -270,12 +291,12 @@ bool agent_memory_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
     if (!dtpi_frame_read(data, bytes, &f) || f.type != DTPI_F_MEMORY)
         return false;
     struct agent_memory *m = serve_memory(conn, &f, &err);
-    dtpi_buf b = begin(agent, DTPI_F_MEMORY_IS, f.group, f.seq);
-    dtpi_wr_u32(&b, (uint32_t)(m ? DTP_OK : err.status));
-    dtpi_wr_text(&b, m ? "" : err.text);
-    DTPI_AUTO(msg) dtpi_msg *msg = dtpi_msg_new(&b);
-    if (msg)
-        dtpi_link_send(conn->link, msg, m ? &m->fd : NULL, m ? 1 : 0);
+    if (m && !answer_memory(conn, &f, m, &err)) {
+        dtpi_fail(&err, dtpi_status_of_errno(errno), "cannot give node memory to rank %d: %m", conn->rank);
+        m = NULL;
+    }
+    if (!m && !answer_memory(conn, &f, NULL, &err))
+        agent_unsent(conn);
     if (!m)
         return true;
     dtpi_buf_append(&m->given, &conn->slot, sizeof(conn->slot));

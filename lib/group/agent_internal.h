@@ -96,6 +96,8 @@ void agent_conn_close(struct agent_conn *conn);
 /* After every input: timers, and what could not be said from inside the core's callbacks. */
 void agent_after_input(dtpi_agent *agent);
 void agent_member_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+/* A member waits for what could not be sent: the group fails, or the connection where it has failed. */
+void agent_unsent(struct agent_conn *conn);
 /* A stranger has proven the secret: it becomes a member. False without memory. */
 bool agent_promote(struct agent_conn *conn);
 
@@ -143,7 +145,8 @@ dtp_status agent_carriers_open(dtpi_agent *agent, dtp_error *err);
 void agent_seal(struct agent_conn *conn, const dtpi_seal *out, const dtpi_seal *in);
 void agent_carrier_offer(struct agent_conn *conn);
 bool agent_carrier_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
-void agent_carry(struct agent_conn *conn, dtpi_msg *msg);
+/* False where memory is out and the connection goes on without the message. */
+bool agent_carry(struct agent_conn *conn, dtpi_msg *msg);
 void agent_carrier_close(struct agent_conn *conn);
 void agent_carriers_close(dtpi_agent *agent);
 

@@ -38,9 +38,10 @@ static void race_connected(void *user, uint32_t try, int fd_take)
     conn->slot = try;
     dtpi_hs_hello(&conn->hs, &b);
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
-    if (m)
-        dtpi_link_send(conn->link, m, NULL, 0);
-    agent_after_input(agent);
+    if (!m || !dtpi_link_send(conn->link, m, NULL, 0))
+        agent_parent_failed(conn, DTP_ERR_NOMEM);
+    else
+        agent_after_input(agent);
 }
 
 static void race_failed(void *user)

@@ -154,16 +154,14 @@ static void on_message(void *user, const uint8_t *data, size_t bytes)
 
 /* ---- sending ---- */
 
-void agent_carry(struct agent_conn *conn, dtpi_msg *msg)
+bool agent_carry(struct agent_conn *conn, dtpi_msg *msg)
 {
     struct agent_carrier *c = conn->carrier;
     dtpi_agent *agent = conn->agent;
     uint8_t tag[DTPI_SEAL_TAG_BYTES];
 
-    if (!c || !c->ep) {
-        dtpi_link_send(conn->link, msg, NULL, 0);
-        return;
-    }
+    if (!c || !c->ep)
+        return dtpi_link_send(conn->link, msg, NULL, 0) || dtpi_link_is_broken(conn->link);
     DTPI_AUTO_BUF dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
     dtpi_wr_u64(&b, c->peer_token);
     dtpi_wr_u64(&b, c->n_out);
@@ -176,6 +174,7 @@ void agent_carry(struct agent_conn *conn, dtpi_msg *msg)
     dtpi_buf_append(&b, tag, sizeof(tag));
     if (b.failed || agent->ucx->ops->post(c->ep, b.data, b.len, NULL) < 0)
         dtpi_link_break(conn->link);
+    return true;
 }
 
 static void send_over_link(struct agent_conn *conn, dtpi_buf *b_take)

@@ -44,7 +44,8 @@ static void read_answer(struct question *q, const dtpi_frame *f)
     if (!dtpi_rd_done(&r) || st > 0)
         dtpi_fail(&q->error, DTP_ERR_PROTO, "malformed answer from the agent");
     else if (st < 0)
-        dtpi_fail(&q->error, st, "%.*s", (int)bytes, value ? (const char *)value : "");
+        dtpi_fail(&q->error, st, "%.*s", bytes ? (int)bytes : DTP_ERROR_TEXT - 1,
+                  bytes ? (const char *)value : dtp_status_text(st));
     else if (!dtpi_buf_append(&q->value, value, bytes))
         dtpi_fail_nomem(&q->error, bytes);
 }
@@ -110,7 +111,10 @@ static dtp_status ask_and_wait(dtp_group *g, struct question *q, dtpi_buf *b_tak
         unlist(q);
         return dtpi_fail_nomem(err, 0);
     }
-    dtpi_link_send(s->link, m, NULL, 0);
+    if (!dtpi_link_send(s->link, m, NULL, 0) && !dtpi_link_is_broken(s->link)) {
+        unlist(q);
+        return dtpi_fail_nomem(err, 0);
+    }
     const dtp_status st = dtpi_ctx_wait_lending(g->ctx, is_answered, q, deadline_ns, err);
     if (q->done) {
         if (q->error.status < 0 && err)

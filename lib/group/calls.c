@@ -278,7 +278,13 @@ dtp_status call_start(dtp_group *g, uint8_t lane, uint8_t kind, int32_t root, co
         return DTP_OK;
     }
     /* A broken link ends the call through `closed`. */
-    dtpi_link_send(s->link, m, NULL, 0);
+    if (!dtpi_link_send(s->link, m, NULL, 0) && !dtpi_link_is_broken(s->link)) {
+        g->seq[lane]--;
+        call_end(c, DTP_ERR_NOMEM, NULL);
+        dtp_op_free(*op_out);
+        *op_out = NULL;
+        return dtpi_fail_nomem(err, bytes);
+    }
     if (take_early(s, c, &e))
         call_end(c, e.status, &e);
     return DTP_OK;

@@ -7,6 +7,7 @@
  */
 #include "group/group_internal.h"
 
+#include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -15,25 +16,29 @@
 #include "base/text.h"
 #include "net/sock.h"
 
-enum { RETRY_FIRST_US = 500, RETRY_MAX_US = 20000 };
+enum { RETRY_FIRST_US = 500, RETRY_MAX_US = 20000, LAST_WORDS_MS = 200 };
 
-static void derive_socket(const dtp_group_opts *o, char *name_out, size_t room)
+static dtp_status derive_socket(const dtp_group_opts *o, char *name_out, size_t room, dtp_error *err)
 {
     uint8_t raw[16];
     char hex[33];
     struct stat ns = { 0 };
     crypto_generichash_state s;
-    const uint64_t ipc = stat("/proc/self/ns/ipc", &ns) == 0 ? ns.st_ino : 0;
+    uint64_t numbers[4] = { geteuid(), o->attempt };
     /* Several nodes on one machine are told apart where their numbers are known. */
-    const uint64_t node = o->n_nodes > 0 ? (uint64_t)o->node + 1 : 0;
-    const uint64_t numbers[4] = { geteuid(), o->attempt, ipc, node };
-
+    if (o->n_nodes > 0)
+        numbers[2] = (uint64_t)o->node + 1;
+    if (stat("/proc/self/ns/ipc", &ns) == 0)
+        numbers[3] = ns.st_ino;
+    else if (errno != ENOENT)
+        return dtpi_fail(err, DTP_ERR_IO, "cannot tell the IPC namespace (/proc/self/ns/ipc): %m");
     crypto_generichash_init(&s, NULL, 0, sizeof(raw));
     crypto_generichash_update(&s, (const uint8_t *)numbers, sizeof(numbers));
     crypto_generichash_update(&s, (const uint8_t *)o->job, strlen(o->job));
     crypto_generichash_final(&s, raw, sizeof(raw));
     dtpi_format_hex(raw, sizeof(raw), hex);
     snprintf(name_out, room, "@dtp-%s", hex);
+    return DTP_OK;
 }
 
 static bool never(void *user)
@@ -162,7 +167,7 @@ static dtp_status meet(struct session *s, const dtp_group_opts *o, const char *s
     if (st < 0)
         return st;
     s->state = SESSION_PROVING;
-    s->agent_left = false;
+    s->agent_left = s->is_proven = s->is_told = false;
     st = dtpi_link_open(s->ctx, fd, DTPI_HS_MAX_FRAME, &session_link_ops, s, &s->link, err);
     if (st < 0)
         return st;
@@ -172,41 +177,11 @@ static dtp_status meet(struct session *s, const dtp_group_opts *o, const char *s
     return st < 0 ? st : wait_welcome(s, deadline_ns, err);
 }
 
-/* The agent of this node, where this rank hosts it. */
-static dtp_status start_agent(struct session *s, const dtp_group_opts *o, const dtpi_board_opts *board,
-                              const char *socket, int64_t deadline_ns, struct meet **meet_out,
-                              dtp_error *err)
+static dtp_status meet_and_join(struct session *s, const dtp_group_opts *o, const char *socket,
+                                int64_t deadline_ns, dtp_error *err)
 {
-    dtp_status st = DTP_OK;
+    dtp_status st;
 
-    if (board)
-        st = meet_start(s, o, board, socket, deadline_ns, meet_out, err);
-    else if (o->local_rank == 0)
-        st = host_start(s->ctx, o, false, socket, &s->host, err);
-    if (st == DTP_ERR_EXISTS && o->local_rank == 0 && !s->host)
-        return dtpi_fail(err, st, "local rank 0 of job %s (attempt %u) exists twice on this machine",
-                         s->job, s->attempt);
-    return st;
-}
-
-dtp_status session_connect(struct session *s, const dtp_group_opts *o, const dtpi_board_opts *board,
-                           int64_t deadline_ns, dtp_error *err)
-{
-    DTPI_AUTO(meet) struct meet *meeting = NULL;
-    char derived[64];
-    const char *socket = o->agent;
-    dtp_status st = DTP_OK;
-
-    if (sodium_init() < 0)
-        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "libsodium does not start");
-    if (!socket) {
-        derive_socket(o, derived, sizeof(derived));
-        socket = derived;
-        s->may_try_again = o->local_rank != 0;
-        st = start_agent(s, o, board, socket, deadline_ns, &meeting, err);
-        if (st < 0)
-            return st;
-    }
     while ((st = meet(s, o, socket, deadline_ns, err)) == DTP_PENDING) {
         dtpi_link_close(DTPI_TAKE(s->link));
         st = rest(s->ctx, RETRY_MAX_US * 1000LL, deadline_ns, err);
@@ -214,4 +189,70 @@ dtp_status session_connect(struct session *s, const dtp_group_opts *o, const dtp
             return st == DTP_ERR_TIMEOUT ? no_agent(s, socket, err) : st;
     }
     return st;
+}
+
+/* Where the agent is met, and whether this rank is to start it. */
+static dtp_status find_socket(const dtp_group_opts *o, char *derived, size_t room, bool *is_host_out,
+                              dtp_error *err)
+{
+    if (sodium_init() < 0)
+        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "libsodium does not start");
+    *is_host_out = !o->agent && o->local_rank == 0;
+    if (!o->agent)
+        return derive_socket(o, derived, room, err);
+    *derived = '\0';
+    return DTP_OK;
+}
+
+void session_say_why(struct session *s, const dtp_group_opts *o, const dtp_error *why)
+{
+    const int64_t until = dtp_ctx_now_ns(s->ctx) + LAST_WORDS_MS * DTPI_NS_PER_MS;
+    char derived[64];
+    bool is_host;
+
+    if (s->is_told || why->status == DTP_ERR_TIMEOUT)
+        return;
+    if (s->link && s->is_proven) {
+        session_announce(s, why);
+        return;
+    }
+    dtpi_link_close(DTPI_TAKE(s->link));
+    if (find_socket(o, derived, sizeof(derived), &is_host, NULL) < 0)
+        return;
+    const char *socket = o->agent ? o->agent : derived;
+    if (is_host && !s->host) {
+        host_say_why(s->ctx, o, socket, why);
+        return;
+    }
+    s->last_words = why;
+    s->state = SESSION_PROVING;
+    meet(s, o, socket, until, NULL);
+    s->last_words = NULL;
+}
+
+/* The agent of this node, where this rank hosts it. */
+static dtp_status start_agent(struct session *s, const dtp_group_opts *o, const dtpi_board_opts *board,
+                              const char *socket, int64_t deadline_ns, struct meet **meet_out,
+                              dtp_error *err)
+{
+    if (board)
+        return meet_start(s, o, board, socket, deadline_ns, meet_out, err);
+    return o->local_rank == 0 ? host_start(s->ctx, o, false, socket, &s->host, err) : DTP_OK;
+}
+
+dtp_status session_connect(struct session *s, const dtp_group_opts *o, const dtpi_board_opts *board,
+                           int64_t deadline_ns, dtp_error *err)
+{
+    DTPI_AUTO(meet) struct meet *meeting = NULL;
+    char derived[64];
+    bool is_host;
+
+    dtp_status st = find_socket(o, derived, sizeof(derived), &is_host, err);
+    if (st < 0)
+        return st;
+    const char *socket = o->agent ? o->agent : derived;
+    s->may_try_again = !o->agent && !is_host;
+    if (!o->agent)
+        st = start_agent(s, o, board, socket, deadline_ns, &meeting, err);
+    return st < 0 ? st : meet_and_join(s, o, socket, deadline_ns, err);
 }

@@ -90,7 +90,13 @@ void core_nomem(dtpi_core *c)
     if (c->has_verdict)
         return;
     snprintf(v.text, sizeof(v.text), "the agent of node %s is out of memory", c->host);
-    core_apply(c, &v);
+    /* The root judges; where there is no memory to tell it either, it sees this agent's end. */
+    if (c->has_parent && !c->is_out_of_memory) {
+        c->is_out_of_memory = true;
+        core_death_up(c, &v);
+    } else {
+        core_apply(c, &v);
+    }
 }
 
 dtpi_msg *core_msg(dtpi_core *c, dtpi_buf *b)
@@ -303,7 +309,9 @@ void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
         c->n_stale++;
         return;
     }
-    if (!c->locals[slot].joined)
+    if (f.type == DTPI_F_FAILED)
+        core_on_failed(c, slot, &f), ok = true;
+    else if (!c->locals[slot].joined)
         ok = false;
     else if (f.type == DTPI_F_ABORT)
         core_on_abort(c, &f), ok = true;
@@ -498,6 +506,13 @@ void dtpi_core_rank_ended(dtpi_core *c, int32_t rank, int32_t pid, const char *c
     if (known_pid && known_pid != pid)
         return;
     core_death_of_local(c, rank, pid, cause);
+}
+
+void dtpi_core_rank_failed(dtpi_core *c, int32_t rank, int32_t pid, const char *why, int64_t now_ns)
+{
+    c->now = now_ns;
+    if (core_is_rank(c, rank))
+        core_failure_of_local(c, rank, pid, why);
 }
 
 /* ---- time ---- */

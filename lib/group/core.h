@@ -87,6 +87,8 @@ void dtpi_core_fail(dtpi_core *core, dtp_status status, const char *why, int64_t
 /* A rank's process ended that may never have come: known by its launcher. */
 void dtpi_core_rank_ended(dtpi_core *core, int32_t rank, int32_t pid, const char *cause,
                           int64_t now_ns);
+/* A local rank cannot go on, for a reason of its own, and will end. */
+void dtpi_core_rank_failed(dtpi_core *core, int32_t rank, int32_t pid, const char *why, int64_t now_ns);
 /* Time passed. */
 void dtpi_core_tick(dtpi_core *core, int64_t now_ns);
 /* When to call dtpi_core_tick at the latest; INT64_MAX: no need. */

@@ -206,6 +206,7 @@ struct dtpi_core {
     dtpi_buf dead;              /* int32_t, world ranks, unsorted until the verdict */
     dtpi_verdict verdict;
     bool has_verdict;
+    bool is_out_of_memory;      /* the root has been told */
     bool ended;
     uint64_t n_sent;
 };
@@ -275,6 +276,9 @@ void core_verdict_drop(dtpi_core *c);
 void core_death_up(dtpi_core *c, const dtpi_verdict *v);
 void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *text);
 void core_death_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *cause);
+/* A local rank says that it cannot go on: nobody waits for its end. */
+void core_failure_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *why);
+void core_on_failed(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
 void core_child_died(dtpi_core *c, uint32_t slot);
 void core_parent_died(dtpi_core *c, dtp_status status, const char *why);
 void core_verdict_tick(dtpi_core *c);

@@ -45,7 +45,8 @@ typedef enum dtpi_frame_type {
     DTPI_F_FORMED = 27,     /* down: its members; or why there is none */
     DTPI_F_PAD = 28,        /* between agents, after the proof: do large messages pass? */
     DTPI_F_LOST = 29,       /* between agents, up: a child's agent ended */
-    DTPI_F_END = 30
+    DTPI_F_FAILED = 30,     /* rank up: I cannot go on, and why */
+    DTPI_F_END = 31
 } dtpi_frame_type;
 
 typedef struct dtpi_frame {

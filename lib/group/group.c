@@ -55,27 +55,26 @@ static dtp_status check_opts(dtp_group_opts *o, bool has_board, dtp_error *err)
     return check_secret(o, err);
 }
 
-static dtp_status join(dtp_ctx *ctx, const dtp_group_opts *user, const dtpi_board_opts *board,
+static dtp_status join(dtp_ctx *ctx, const dtp_group_opts *o, const dtpi_board_opts *board,
                        dtp_group **group_out, dtp_error *err)
 {
-    dtp_group_opts o;
-
-    dtp_status st = DTPI_OPTS_READ(&o, user, err);
-    if (st >= 0)
-        st = check_opts(&o, board != NULL, err);
-    if (st < 0)
-        return st;
     dtp_group *g = dtpi_alloc(dtpi_ctx_alloc(ctx), sizeof(*g));
-    if (!g)
-        return dtpi_fail_nomem(err, sizeof(*g));
+
+    if (!g) {
+        dtpi_fail_nomem(err, sizeof(*g));
+        session_last_words(ctx, o, err);
+        return DTP_ERR_NOMEM;
+    }
     g->ctx = ctx;
     g->id = DTPI_WORLD_ID;
-    g->size = DTPI_MAX(o.world_size, 1);
-    g->rank = o.rank;
-    st = session_open(ctx, &o, board, &g->session, err);
+    g->size = DTPI_MAX(o->world_size, 1);
+    g->rank = o->rank;
+    dtp_status st = session_open(ctx, o, board, &g->session, err);
     if (st >= 0) {
         g->session->n_groups = 1;
         st = layout_make(g, err);
+        if (st < 0 && g->session->link)
+            session_announce(g->session, err);
     }
     if (st < 0) {
         dtp_group_close(g);
@@ -88,12 +87,20 @@ static dtp_status join(dtp_ctx *ctx, const dtp_group_opts *user, const dtpi_boar
 dtp_status group_join(dtp_ctx *ctx, const dtp_group_opts *opts, const dtpi_board_opts *board,
                       dtp_group **group_out, dtp_error *err)
 {
-    dtp_status st = dtpi_ctx_enter(ctx, err);
+    dtp_error e = { .status = DTP_OK };     /* the others are told, too */
+    dtp_group_opts o;
 
+    dtp_status st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return st;
-    st = join(ctx, opts, board, group_out, err);
+    st = DTPI_OPTS_READ(&o, opts, &e);
+    if (st >= 0)
+        st = check_opts(&o, board != NULL, &e);
+    if (st >= 0)
+        st = join(ctx, &o, board, group_out, &e);
     dtpi_ctx_leave(ctx);
+    if (st < 0 && err)
+        *err = e;
     return dtpi_noun(err, "group", st);
 }
 
@@ -119,13 +126,10 @@ static void leave(dtp_group *g)
 
     if (s->link && dtpi_ctx_alive(g->ctx)) {
         calls_cancel(g);
-        if (g->id != DTPI_WORLD_ID) {
-            dtpi_buf b = session_begin(s, DTPI_F_LEAVE, g->id, 0, 0);
-            session_send(s, &b);
-        }
+        if (g->id != DTPI_WORLD_ID)
+            session_tell(s, DTPI_F_LEAVE, g->id);
         if (is_last) {
-            dtpi_buf b = session_begin(s, DTPI_F_LEAVE, DTPI_WORLD_ID, 0, 0);
-            session_send(s, &b);
+            session_tell(s, DTPI_F_LEAVE, DTPI_WORLD_ID);
             dtpi_ctx_wait(g->ctx, is_flushed, s,
                           dtp_ctx_now_ns(g->ctx) + GROUP_GRACE_MS * DTPI_NS_PER_MS, NULL);
         }

@@ -88,6 +88,9 @@ struct session {
     struct session_net *net;    /* data.c */
     bool agent_left;            /* in order */
     bool agent_gone;            /* the connection or the process ended */
+    bool is_proven;
+    bool is_told;               /* the failure came from the agent: nobody needs to hear of it */
+    const dtp_error *last_words;        /* said after the proof, instead of joining */
     dtp_error join_error;
 
     struct control_page *control;
@@ -137,6 +140,12 @@ dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *opts, const dtpi_boa
                         struct session **out, dtp_error *err);
 void session_close(struct session *s);
 bool session_send(struct session *s, dtpi_buf *b_take);
+/* Sends a message without a body that must not be lost to a lack of memory. */
+void session_tell(struct session *s, uint8_t type, uint64_t group);
+/* This rank cannot go on: the others hear why, where the agent can be reached. */
+void session_announce(struct session *s, const dtp_error *why);
+/* The same for one that never came to be: no session, no group. */
+void session_last_words(dtp_ctx *ctx, const dtp_group_opts *opts, const dtp_error *why);
 dtpi_buf session_begin(const struct session *s, uint8_t type, uint64_t group, uint8_t lane,
                        uint32_t seq);
 const struct shared_row *session_row(const struct session *s, int32_t world_rank);
@@ -175,6 +184,9 @@ dtp_status meet_start(struct session *s, const dtp_group_opts *o, const dtpi_boa
 void meet_end(struct meet *m);
 DTPI_DEFINE_AUTO(meet, struct meet, meet_end);
 
+/* The others hear why this rank does not come, over a new connection where there is no proven one. */
+void session_say_why(struct session *s, const dtp_group_opts *o, const dtp_error *why);
+
 /* calls.c */
 void calls_down(struct session *s, const dtpi_frame *f);
 void calls_fail(struct session *s, const dtp_error *why);
@@ -203,6 +215,8 @@ const char *host_candidates(const struct host *host);
 /* The root is elsewhere. */
 void host_seek(struct host *host, const char *root);
 void host_stop(struct host *host);
+/* An agent that lives for a moment tells the ranks that wait for one, here and on other nodes. */
+void host_say_why(dtp_ctx *ctx, const dtp_group_opts *opts, const char *socket, const dtp_error *why);
 
 /* data.c */
 void group_data_close(dtp_group *group);

@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "group/agent.h"
+#include "net/sock.h"
 
 /* How long a rank that closes first lets the others of its node be served. */
 enum { LINGER_MS = 200, LINGER_FAILED_MS = 500, LINGER_BUSY_MS = 2000, STEP_MS = 10 };
@@ -120,14 +122,72 @@ static dtp_status open_agent(struct host *h, const dtp_group_opts *o, bool liste
     return dtpi_agent_open(h->ctx, &ao, &h->agent, err);
 }
 
+static dtp_status open_host(struct host *h, const dtp_group_opts *o, bool listens, const char *socket,
+                            dtp_error *err)
+{
+    const dtpi_log *log = dtpi_ctx_log(h->user_ctx);
+    const dtp_ctx_opts co = { .size = sizeof(co), .allocator = dtpi_ctx_alloc(h->user_ctx),
+                              .log = log->fn, .log_user = log->user, .log_level = log->level,
+                              .n_pool_threads = 1 };
+
+    dtp_status st = dtp_ctx_open(&co, &h->ctx, err);
+    if (st >= 0)
+        st = open_agent(h, o, listens, socket, err);
+    if (st < 0)
+        dtp_ctx_close(DTPI_TAKE(h->ctx));
+    return st;
+}
+
+/* Something exists: the node's socket, held by another local rank 0 or by somebody else, or the port. */
+static dtp_status is_taken(const dtp_group_opts *o, const char *socket, dtp_error *err)
+{
+    DTPI_AUTO_FD int fd = -1;
+    uid_t uid = geteuid();
+    pid_t pid = 0;
+
+    if (dtpi_unix_connect(socket, &fd, NULL) != DTP_OK || dtpi_unix_peer(fd, &uid, &pid, NULL) < 0)
+        return DTP_ERR_EXISTS;
+    if (uid != geteuid())
+        return dtpi_fail(err, DTP_ERR_PERM, "user %u holds the socket %s of job %s: choose another job name",
+                         (unsigned)uid, socket, o->job);
+    return dtpi_fail(err, DTP_ERR_EXISTS, "local rank 0 of job %s (attempt %u) exists twice on this machine",
+                     o->job, o->attempt);
+}
+
+void host_say_why(dtp_ctx *ctx, const dtp_group_opts *o, const char *socket, const dtp_error *why)
+{
+    struct host h = { .user_ctx = ctx };
+    dtp_group_opts alone = *o;
+
+    alone.root = NULL;
+    if (open_host(&h, o, false, socket, NULL) < 0 && open_host(&h, &alone, false, socket, NULL) < 0)
+        return;
+    dtpi_agent_rank_failed(h.agent, o->rank, (int32_t)getpid(), why->text);
+    const int64_t until = dtp_ctx_now_ns(h.ctx) + LINGER_FAILED_MS * DTPI_NS_PER_MS;
+    while (dtp_ctx_now_ns(h.ctx) < until)
+        dtp_ctx_dispatch(h.ctx, STEP_MS, NULL);
+    dtpi_agent_close(h.agent);
+    dtp_ctx_close(h.ctx);
+}
+
+static dtp_status start(struct host *h, const dtp_group_opts *o, bool listens, const char *socket,
+                            dtp_error *err)
+{
+    dtp_status st = open_host(h, o, listens, socket, err);
+
+    if (st >= 0)
+        st = start_thread(h, err);
+    if (st < 0 && h->ctx) {
+        dtpi_agent_close(h->agent);
+        dtp_ctx_close(h->ctx);
+    }
+    return st;
+}
+
 dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *o, bool listens, const char *socket,
                       struct host **out, dtp_error *err)
 {
     const dtp_allocator *a = dtpi_ctx_alloc(ctx);
-    const dtpi_log *log = dtpi_ctx_log(ctx);
-    const dtp_ctx_opts co = { .size = sizeof(co), .allocator = a, .log = log->fn,
-                              .log_user = log->user, .log_level = log->level,
-                              .n_pool_threads = 1 };
     struct host *h = dtpi_alloc(a, sizeof(*h));
 
     if (!h)
@@ -135,17 +195,11 @@ dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *o, bool listens, const
     h->user_ctx = ctx;
     h->seek.run = seek_run;
     pthread_mutex_init(&h->mutex, NULL);
-    dtp_status st = dtp_ctx_open(&co, &h->ctx, err);
-    if (st >= 0)
-        st = open_agent(h, o, listens, socket, err);
-    if (st >= 0)
-        st = start_thread(h, err);
+    dtp_status st = start(h, o, listens, socket, err);
     if (st < 0) {
-        dtpi_agent_close(h->agent);
-        dtp_ctx_close(h->ctx);
         pthread_mutex_destroy(&h->mutex);
         dtpi_free(a, h, sizeof(*h));
-        return st;
+        return st == DTP_ERR_EXISTS ? is_taken(o, socket, err) : st;
     }
     *out = h;
     return DTP_OK;

@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { TELL_TWICE = 2, ENDING_MS = 50 };
+
 /* ---- sending ---- */
 
 dtpi_buf session_begin(const struct session *s, uint8_t type, uint64_t group, uint8_t lane,
@@ -32,6 +34,27 @@ bool session_send(struct session *s, dtpi_buf *b_take)
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(b_take);
 
     return m && s->link && dtpi_link_send(s->link, m, NULL, 0);
+}
+
+void session_tell(struct session *s, uint8_t type, uint64_t group)
+{
+    bool sent = false;
+
+    for (int i = 0; i < TELL_TWICE && !sent; i++) {
+        dtpi_buf b = session_begin(s, type, group, 0, 0);
+        sent = session_send(s, &b);
+    }
+}
+
+void session_announce(struct session *s, const dtp_error *why)
+{
+    bool sent = false;
+
+    for (int i = 0; i < TELL_TWICE && !sent; i++) {
+        dtpi_buf b = session_begin(s, DTPI_F_FAILED, DTPI_WORLD_ID, 0, 0);
+        dtpi_wr_text(&b, why->text);
+        sent = session_send(s, &b);
+    }
 }
 
 /* ---- the table ---- */
@@ -73,6 +96,8 @@ dtp_status session_map_files(struct session *s, int control_fd, int table_fd, dt
 {
     struct stat st;
 
+    if (control_fd < 0 || table_fd < 0)
+        return dtpi_fail(err, DTP_ERR_LIMIT, "no descriptors are left for the agent's memory files");
     if (fstat(control_fd, &st) < 0 || st.st_size != SHARED_PAGE_BYTES || fstat(table_fd, &st) < 0 ||
         st.st_size < (off_t)sizeof(*s->table))
         return dtpi_fail(err, DTP_ERR_PROTO, "the agent sent no usable memory files");
@@ -160,6 +185,34 @@ dtp_status session_verdict(struct session *s, dtp_error *err)
     return e.status;
 }
 
+/* The process behind the agent; one that is ending closes its sockets a moment before. */
+static bool agent_lives(const struct session *s)
+{
+    struct pollfd p = { .fd = s->agent_pidfd, .events = POLLIN };
+    int n;
+
+    if (s->agent_pid == getpid())
+        return true;
+    if (s->agent_pidfd < 0)
+        return false;
+    do {
+        n = poll(&p, 1, ENDING_MS);
+    } while (n < 0 && errno == EINTR);
+    return n == 0;
+}
+
+/* The agent goes on without this rank. */
+static void agent_lost(struct session *s, dtp_status why)
+{
+    dtpi_verdict v = { .status = why == DTP_ERR_NOMEM ? why : DTP_ERR_PEER, .n_failed = 1,
+                       .failed = &s->rank };
+
+    snprintf(v.text, sizeof(v.text), "rank %d of %d lost its connection with the agent of this node%s%s",
+             s->rank, s->world, why < 0 ? ": " : "", why < 0 ? dtp_status_text(why) : "");
+    dtpi_link_break(s->link);
+    session_fail(s, &v);
+}
+
 /* The agent is gone: with its host, or with the node's shim. */
 static void agent_died(struct session *s)
 {
@@ -171,6 +224,7 @@ static void agent_died(struct session *s)
     if (s->state == SESSION_FAILED)
         return;
     if (s->state != SESSION_MEMBER) {
+        s->is_told = true;
         dtpi_fail(&s->join_error, DTP_ERR_PEER, "the agent of this node ended before all ranks had joined");
         s->state = SESSION_FAILED;
         return;
@@ -212,6 +266,7 @@ static void on_verdict(struct session *s, const dtpi_frame *f)
         v = (dtpi_verdict){ .status = DTP_ERR_PEER, .text = "the group has failed" };
         session_fail(s, &v);
     }
+    s->is_told = true;
     dtpi_free(a, failed, (size_t)s->world * sizeof(*failed));
 }
 
@@ -224,10 +279,17 @@ static void on_refuse(struct session *s, const dtpi_frame *f)
         v.status = DTP_ERR_PROTO;
         snprintf(v.text, sizeof(v.text), "the agent refused without a reason");
     }
+    s->is_told = true;
     session_fail(s, &v);
 }
 
 /* ---- messages ---- */
+
+static void cannot_send(struct session *s)
+{
+    dtpi_fail(&s->join_error, DTP_ERR_NOMEM, "rank %d has no memory for a message to its agent", s->rank);
+    s->state = SESSION_FAILED;
+}
 
 static void send_join(struct session *s)
 {
@@ -236,10 +298,8 @@ static void send_join(struct session *s)
     dtpi_wr_u32(&b, (uint32_t)s->world);
     dtpi_wr_u32(&b, (uint32_t)s->local_rank);
     dtpi_wr_u32(&b, (uint32_t)getpid());
-    if (!session_send(s, &b)) {
-        dtpi_fail(&s->join_error, DTP_ERR_NOMEM, "cannot send to the agent");
-        s->state = SESSION_FAILED;
-    }
+    if (!session_send(s, &b))
+        cannot_send(s);
 }
 
 static void prove(struct session *s, const uint8_t *data, size_t bytes)
@@ -248,6 +308,7 @@ static void prove(struct session *s, const uint8_t *data, size_t bytes)
 
     if (dtpi_hs_answer(&s->hs, data, bytes, &b, &s->join_error) < 0) {
         dtpi_buf_free(&b);
+        s->is_told = true;
         s->state = s->may_try_again && s->join_error.status == DTP_ERR_BUSY ? SESSION_AGAIN
                                                                             : SESSION_FAILED;
         return;
@@ -255,8 +316,15 @@ static void prove(struct session *s, const uint8_t *data, size_t bytes)
     dtpi_hs_wipe(&s->hs);
     dtpi_link_set_max(s->link, DTPI_LINK_MAX_FRAME);
     s->state = SESSION_JOINING;
-    if (session_send(s, &b))
+    s->is_proven = session_send(s, &b);
+    if (!s->is_proven) {
+        cannot_send(s);
+    } else if (s->last_words) {
+        session_announce(s, s->last_words);
+        s->state = SESSION_FAILED;
+    } else {
         send_join(s);
+    }
 }
 
 static void link_frame(dtpi_link *link, void *user, const uint8_t *data, size_t bytes)
@@ -310,11 +378,15 @@ static void link_closed(dtpi_link *link, void *user, dtp_status why)
     struct session *s = user;
 
     (void)link;
-    (void)why;
-    /* Whether the process behind it lives is seen while the next agent is looked for. */
-    if (s->state < SESSION_MEMBER && s->may_try_again && s->agent_pidfd >= 0)
+    if (s->state == SESSION_AGAIN || s->state == SESSION_FAILED)
+        return;
+    /* It did not take this rank in: busy, out of memory, or that of the group before, which ends. */
+    if (s->state < SESSION_MEMBER && !s->agent_left &&
+        ((s->may_try_again && s->state == SESSION_PROVING) || agent_lives(s)))
         s->state = SESSION_AGAIN;
-    else if (s->state != SESSION_AGAIN)
+    else if (s->state == SESSION_MEMBER && !s->agent_left && agent_lives(s))
+        agent_lost(s, why);
+    else
         agent_died(s);
 }
 
@@ -407,15 +479,14 @@ dtp_status session_open_alone(struct session *s, dtp_error *err)
     return DTP_OK;
 }
 
-dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *o, const dtpi_board_opts *board,
-                        struct session **out, dtp_error *err)
+static struct session *session_new(dtp_ctx *ctx, const dtp_group_opts *o, dtp_error *err)
 {
-    const int64_t deadline = dtpi_ctx_deadline(ctx, o->timeout_ms, 0);
     struct session *s = dtpi_alloc(dtpi_ctx_alloc(ctx), sizeof(*s));
-    dtp_status st;
 
-    if (!s)
-        return dtpi_fail_nomem(err, sizeof(*s));
+    if (!s) {
+        dtpi_fail_nomem(err, sizeof(*s));
+        return NULL;
+    }
     s->ctx = ctx;
     s->rank = o->rank;
     s->world = o->world_size;
@@ -428,8 +499,33 @@ dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *o, const dtpi_board_
     snprintf(s->root, sizeof(s->root), "%s", o->root ? o->root : "");
     pthread_mutex_init(&s->mutex, NULL);
     session_init_abort(s);
-    st = o->world_size <= 1 ? session_open_alone(s, err) : session_connect(s, o, board, deadline, err);
+    return s;
+}
+
+void session_last_words(dtp_ctx *ctx, const dtp_group_opts *o, const dtp_error *why)
+{
+    struct session *s = o->world_size > 1 ? session_new(ctx, o, NULL) : NULL;
+
+    if (!s)
+        return;
+    session_say_why(s, o, why);
+    session_close(s);
+}
+
+dtp_status session_open(dtp_ctx *ctx, const dtp_group_opts *o, const dtpi_board_opts *board,
+                        struct session **out, dtp_error *err)
+{
+    const int64_t deadline = dtpi_ctx_deadline(ctx, o->timeout_ms, 0);
+    struct session *s = session_new(ctx, o, err);
+
+    if (!s) {
+        session_last_words(ctx, o, err);
+        return DTP_ERR_NOMEM;
+    }
+    const dtp_status st = o->world_size <= 1 ? session_open_alone(s, err)
+                                             : session_connect(s, o, board, deadline, err);
     if (st < 0) {
+        session_say_why(s, o, err);
         session_close(s);
         return st;
     }

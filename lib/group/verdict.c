@@ -74,6 +74,19 @@ static bool is_final(const dtpi_core *c, dtp_status status)
            (status != DTP_ERR_ABORTED || c->verdict.status == DTP_ERR_ABORTED);
 }
 
+/* Tried twice; without it the members see the end of their connections. */
+static dtpi_msg *verdict_msg(dtpi_core *c)
+{
+    dtpi_msg *m = NULL;
+
+    for (int i = 0; i < 2 && !m; i++) {
+        dtpi_buf b = core_begin(c, DTPI_F_VERDICT, DTPI_WORLD_ID, 0, 0, -1);
+        dtpi_verdict_write(&b, &c->verdict);
+        m = dtpi_msg_new(&b);
+    }
+    return m;
+}
+
 void core_apply(dtpi_core *c, const dtpi_verdict *v)
 {
     if (is_final(c, v->status))
@@ -87,15 +100,13 @@ void core_apply(dtpi_core *c, const dtpi_verdict *v)
     c->has_verdict = true;
     c->verdict_due = false;
     c->ops->verdict(c->user, &c->verdict);
-    dtpi_buf b = core_begin(c, DTPI_F_VERDICT, DTPI_WORLD_ID, 0, 0, -1);
-    dtpi_verdict_write(&b, &c->verdict);
-    DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
+    DTPI_AUTO(msg) dtpi_msg *m = verdict_msg(c);
     for (uint32_t i = 0; i < c->n_locals; i++)
         if (c->locals[i].used && !c->locals[i].left)
-            core_send_local(c, i, m);
+            m ? core_send_local(c, i, m) : c->ops->drop_local(c->user, i);
     for (uint32_t i = 0; i < c->n_children; i++)
         if (c->children[i].used)
-            core_send_child(c, i, m);
+            m ? core_send_child(c, i, m) : c->ops->drop_child(c->user, i);
     core_reform_check(c);
 }
 
@@ -202,6 +213,32 @@ void core_death_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *ca
     core_deaths(c, &rank, 1, text);
 }
 
+void core_failure_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *why)
+{
+    char text[DTP_ERROR_TEXT];
+
+    if (already_dead(c, rank))
+        return;
+    /* Its end, which follows, is no news. */
+    core_set_dead(c, rank);
+    core_set_left(c, rank);
+    snprintf(text, sizeof(text), "rank %d of %u (node %s, pid %d) failed: %s", rank, c->o.world_size,
+             c->host, pid, why);
+    core_deaths(c, &rank, 1, text);
+}
+
+void core_on_failed(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
+{
+    struct core_local *l = &c->locals[slot];
+    dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
+    char why[DTP_ERROR_TEXT];
+
+    dtpi_rd_text(&r, why, sizeof(why));
+    l->left = true;
+    if (core_is_rank(c, l->rank))
+        core_failure_of_local(c, l->rank, l->pid, dtpi_rd_done(&r) ? why : "no reason given");
+}
+
 void core_verdict_tick(dtpi_core *c)
 {
     dtpi_verdict v = { .status = DTP_ERR_PEER };
@@ -218,7 +255,12 @@ void core_verdict_tick(dtpi_core *c)
         format_ranks(c, v.failed, v.n_failed, ranks, sizeof(ranks));
         snprintf(v.text, sizeof(v.text), "ranks %s of %u died", ranks, core_world_n(c));
     }
-    core_apply(c, &v);
+    c->verdict_due = false;
+    /* A parent may have come in the meantime. */
+    if (c->has_parent)
+        core_death_up(c, &v);
+    else
+        core_apply(c, &v);
 }
 
 /* ---- an agent ends ---- */

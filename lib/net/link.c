@@ -19,7 +19,7 @@
 
 #include "base/wire.h"
 
-enum { READ_BYTES = 64 << 10, READS_PER_TURN = 16, READS_TO_DRAIN = 4096, OUT_BATCH = 16 };
+enum { READ_BYTES = 64 << 10, READS_PER_TURN = 16, READS_TO_DRAIN = 4096, OUT_BATCH = 16, FEW_BYTES = 4096, NO_MEMORY = -2 };
 
 /* One queued message. */
 struct out {
@@ -172,6 +172,12 @@ static void sent(dtpi_link *l, size_t n)
     l->head_at = n;
 }
 
+/* The kernel has no room at the moment; the socket's descriptor says when to try again. */
+static bool is_passing(int e)
+{
+    return e == EAGAIN || e == ENOBUFS || e == ENOMEM;
+}
+
 /* One system call; with the mutex held. False when the socket takes no more now. */
 static bool flush_some(dtpi_link *l)
 {
@@ -190,7 +196,7 @@ static bool flush_some(dtpi_link *l)
         attach_fds(&mh, control, first);
     const ssize_t n = sendmsg(l->fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0) {
-        if (errno != EAGAIN && errno != EINTR)
+        if (errno != EINTR && !is_passing(errno))
             break_link(l);
         return errno == EINTR;
     }
@@ -208,7 +214,9 @@ static void watch_output(dtpi_link *l)
 {
     const uint32_t events = EPOLLIN | (l->head ? EPOLLOUT : 0);
 
-    dtpi_source_modify(l->ctx, &l->source, events, NULL);
+    /* What is queued would wait for ever. */
+    if (dtpi_source_modify(l->ctx, &l->source, events, NULL) < 0)
+        break_link(l);
 }
 
 static void run_flush(dtpi_task *t)
@@ -231,8 +239,10 @@ static struct out *out_new(dtpi_link *l, dtpi_msg *msg, const int *fds, uint32_t
 {
     struct out *o = dtpi_alloc(dtpi_ctx_alloc(l->ctx), sizeof(*o));
 
-    if (!o)
+    if (!o) {
+        errno = ENOMEM;
         return NULL;
+    }
     o->msg = dtpi_msg_ref(msg);
     for (size_t i = 0; i < 4; i++)
         o->head[i] = (uint8_t)(msg->buf.len >> (8 * i));
@@ -264,12 +274,16 @@ static bool seal_out(dtpi_link *l, struct out *o)
 
 static bool enqueue(dtpi_link *l, dtpi_msg *msg, const int *fds, uint32_t n_fds)
 {
-    struct out *o = out_new(l, msg, fds, n_fds);
-
-    if (!o || l->n_queued > DTPI_LINK_MAX_QUEUED || (l->sealed && !seal_out(l, o))) {
-        if (o)
-            out_free(l, o);
+    if (l->n_queued > DTPI_LINK_MAX_QUEUED) {
         break_link(l);
+        return false;
+    }
+    struct out *o = out_new(l, msg, fds, n_fds);
+    if (!o)
+        return false;
+    if (l->sealed && !seal_out(l, o)) {
+        out_free(l, o);
+        errno = ENOMEM;
         return false;
     }
     *l->tail = o;
@@ -302,6 +316,14 @@ void dtpi_link_break(dtpi_link *l)
     pthread_mutex_unlock(&l->mutex);
 }
 
+bool dtpi_link_is_broken(dtpi_link *l)
+{
+    pthread_mutex_lock(&l->mutex);
+    const bool broken = l->broken;
+    pthread_mutex_unlock(&l->mutex);
+    return broken;
+}
+
 /* ---- receiving ---- */
 
 static void keep_fds(dtpi_link *l, struct msghdr *mh)
@@ -321,19 +343,22 @@ static void keep_fds(dtpi_link *l, struct msghdr *mh)
     }
 }
 
-/* Bytes read, 0 at the end, -1 with errno. */
+/* Bytes read, 0 at the end, -1 with errno, NO_MEMORY. */
 static ssize_t read_some(dtpi_link *l)
 {
     char control[CMSG_SPACE(2 * DTPI_LINK_MAX_FDS * sizeof(int))];
-    uint8_t *p = dtpi_buf_reserve(&l->in, l->read_bytes);
-    struct iovec iov = { p, l->read_bytes };
+    size_t room = l->read_bytes;
+    uint8_t *p = dtpi_buf_reserve(&l->in, room);
+    if (!p) {
+        l->in.failed = false;
+        p = dtpi_buf_reserve(&l->in, room = FEW_BYTES);
+    }
+    struct iovec iov = { p, room };
     struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
                          .msg_controllen = sizeof(control) };
 
-    if (!p) {
-        errno = ENOMEM;
-        return -1;
-    }
+    if (!p)
+        return NO_MEMORY;
     const ssize_t n = recvmsg(l->fd, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n > 0) {
         l->in.len += (size_t)n;
@@ -377,12 +402,15 @@ static dtp_status receive(dtpi_link *l, int n_reads)
     for (int i = 0; i < n_reads && !l->closing; i++) {
         const size_t room = l->read_bytes;
         const ssize_t n = read_some(l);
-        if (n == 0)
+        /* A peer that ends with something of ours unread resets the connection. */
+        if (n == 0 || (n == -1 && errno == ECONNRESET))
             return DTP_END;
-        if (n < 0 && errno == EINTR)
+        if (n == -1 && errno == EINTR)
             continue;
+        if (n == NO_MEMORY)
+            return DTP_ERR_NOMEM;
         if (n < 0)
-            return errno == EAGAIN ? DTP_OK : errno == ENOMEM ? DTP_ERR_NOMEM : DTP_ERR_IO;
+            return is_passing(errno) ? DTP_OK : DTP_ERR_IO;
         const dtp_status st = hand_over(l);
         if (st < 0)
             return st;

@@ -54,13 +54,15 @@ void dtpi_link_forget(dtpi_link *link);
 
 /*
  * Queues a message (the link takes a reference of its own) with descriptors that are duplicated; sends
- * as much as the socket takes. False when the link is broken or memory is out: `closed` follows.
+ * as much as the socket takes. False when the link is broken (`closed` follows), or when memory or
+ * descriptors are out: then nothing was queued, and the link goes on.
  * Any thread, where the owner keeps the link open.
  */
 bool dtpi_link_send(dtpi_link *link, dtpi_msg *msg, const int *fds, uint32_t n_fds);
 
 /* Cuts the connection; `closed` follows in the loop. */
 void dtpi_link_break(dtpi_link *link);
+bool dtpi_link_is_broken(dtpi_link *link);
 
 /* From now on both directions are protected. */
 void dtpi_link_seal(dtpi_link *link, const dtpi_seal *out, const dtpi_seal *in);
