@@ -11,9 +11,10 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <unistd.h>
+
+#include "base/text.h"
 
 /* ---- one address ---- */
 
@@ -75,21 +76,38 @@ void dtpi_sa_text(const dtpi_sa *sa, char *text_out, size_t room)
     snprintf(text_out, room, is_v6 && port[0] ? "[%s%s]%s" : "%s%s%s", host, scope, port);
 }
 
+/* "fe80::1%eth0" or "%2"; false where there is no such interface. */
+static bool parse_v6(const char *host, struct sockaddr_in6 *out)
+{
+    const char *percent = strchr(host, '%');
+    const size_t n = percent ? (size_t)(percent - host) : strlen(host);
+    char text[INET6_ADDRSTRLEN];
+    int64_t scope = 0;
+
+    if (n >= sizeof(text))
+        return false;
+    memcpy(text, host, n);
+    text[n] = '\0';
+    if (inet_pton(AF_INET6, text, &out->sin6_addr) != 1)
+        return false;
+    if (percent && !dtpi_parse_i64(percent + 1, 1, UINT32_MAX, &scope))
+        scope = if_nametoindex(percent + 1);
+    out->sin6_family = AF_INET6;
+    out->sin6_scope_id = (uint32_t)scope;
+    return !percent || scope > 0;
+}
+
+/* Without getaddrinfo, which takes memory also for a literal and without it asks a name service. */
 bool dtpi_sa_parse(const char *host, dtpi_sa *out)
 {
-    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST };
-    struct addrinfo *list = NULL;
-    bool ok = false;
+    dtpi_sa sa = { 0 };
 
-    if (getaddrinfo(host, NULL, &hints, &list) != 0)
+    if (strspn(host, "0123456789.") == strlen(host) && inet_aton(host, &sa.in.sin_addr))
+        sa.in.sin_family = AF_INET;
+    else if (!parse_v6(host, &sa.in6))
         return false;
-    if (list && list->ai_addrlen <= sizeof(*out)) {
-        memset(out, 0, sizeof(*out));
-        memcpy(out, list->ai_addr, list->ai_addrlen);
-        ok = true;
-    }
-    freeaddrinfo(list);
-    return ok;
+    *out = sa;
+    return true;
 }
 
 /* ---- routes and interfaces ---- */
