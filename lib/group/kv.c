@@ -39,6 +39,10 @@ static void send_down(dtpi_core *c, int32_t rank, dtpi_msg *m)
 static void answer(dtpi_core *c, const struct core_group *g, int32_t rank, uint32_t seq,
                    dtp_status status, const void *value, size_t bytes)
 {
+    if (status == DTP_ERR_NOMEM) {
+        core_nomem(c);      /* nobody goes on alone */
+        return;
+    }
     dtpi_buf b = core_begin(c, DTPI_F_VALUE, g->id, 0, seq, rank);
 
     dtpi_wr_u32(&b, (uint32_t)status);
