@@ -167,11 +167,14 @@ static dtp_status say_key(const char *key, dtp_status st, dtp_error *err)
         return dtpi_fail(err, st, "key '%s' is not a number", key);
     case DTP_ERR_RANGE:
         return dtpi_fail(err, st, "key '%s': the sum has more than 64 bits", key);
-    case DTP_ERR_NOMEM:
-        return dtpi_fail_nomem(err, 0);
     default:
         return st;
     }
+}
+
+static dtp_status say_key_alone(const char *key, dtp_status st, dtp_error *err)
+{
+    return st == DTP_ERR_NOMEM ? dtpi_fail_nomem(err, 0) : say_key(key, st, err);
 }
 
 static dtp_status set(dtp_group *g, const char *key, const void *value, size_t bytes, int timeout_ms,
@@ -188,7 +191,7 @@ static dtp_status set(dtp_group *g, const char *key, const void *value, size_t b
     if (st < 0)
         return st;
     if (!g->session->link)
-        return say_key(key, dtpi_keys_set(keys_alone(g), key, value, bytes), err);
+        return say_key_alone(key, dtpi_keys_set(keys_alone(g), key, value, bytes), err);
     ask(g, &q);
     dtpi_buf b = session_begin(g->session, DTPI_F_SET, g->id, 0, q.seq);
     dtpi_wr_text(&b, key);
@@ -324,7 +327,7 @@ static dtp_status change_alone(dtp_group *g, const dtpi_change *c, dtpi_buf *ans
     const dtpi_changed done = dtpi_keys_change(keys_alone(g), c);
 
     if (done.status < 0)
-        return say_key(c->key, done.status, err);
+        return say_key_alone(c->key, done.status, err);
     dtpi_keys_answer(&g->keys, c, &done, answer_out);
     return answer_out->failed ? dtpi_fail_nomem(err, c->n_value) : DTP_OK;
 }
