@@ -13,7 +13,9 @@ enum {
     HEAD_BYTES = 17,            /* of frame, block and literals */
     JUMP_BYTES = 6,
     STREAMS = 4,
-    LOOKS = 5,                  /* between two loads: 5 * 11 bits and 7 left over fit into 64 */
+    ENTRY_SYMBOLS = 8,          /* first bits of what an entry holds */
+    ENTRY_N = 61,
+    LOOKS = 5,                  /* between two loads: 5 * 11 bits and 7 left over are less than 63 */
     MARGIN = LOOKS * 4 + 4      /* bytes written by so many looks, at most */
 };
 
@@ -82,7 +84,7 @@ static void fill_singles(const uint8_t *weights, unsigned n, unsigned log, uint1
 }
 
 /*
- * An entry has symbols in its low 32 bits, then the number of their bits in 8, then their number. Further
+ * An entry has the number of bits in its low 6, symbols in 32 bits, and their number in the top 3. Further
  * symbols come in as long as their codes lie wholly in what is left of the 11 bits.
  */
 static void fill_entries(dtpi_huf_table *t)
@@ -97,7 +99,7 @@ static void fill_entries(dtpi_huf_table *t)
             symbols |= (uint64_t)(next & 0xff) << 8 * n++;
             bits += next >> 8;
         }
-        t->entries[i] = symbols | (uint64_t)(bits | n << 8) << 32;
+        t->entries[i] = bits | symbols << ENTRY_SYMBOLS | (uint64_t)n << ENTRY_N;
     }
 }
 
@@ -141,28 +143,29 @@ static inline bool has_room(const struct stream *s)
     return s->at - s->begin >= 8 && s->end - s->out >= MARGIN;
 }
 
-/* One look; the bits used are gone from `w` after it, `sum` counts bits and, from bit 8 on, symbols. */
+/* One look; the bits used are gone from `w` after it. */
 #define LOOK(k)                                                                                     \
     do {                                                                                            \
         const uint64_t e = t->entries[w##k >> (64 - BITS)];                                         \
-        const uint32_t symbols = (uint32_t)e;                                                       \
-        memcpy(o##k + (sum##k >> 8), &symbols, 4);                                                  \
-        sum##k += e >> 32;                                                                          \
-        w##k <<= (e >> 32) & 63;                                                                    \
+        const uint32_t symbols = (uint32_t)(e >> ENTRY_SYMBOLS);                                    \
+        w##k <<= e & 63;                                                                            \
+        memcpy(o##k, &symbols, 4);                                                                  \
+        o##k += e >> ENTRY_N;                                                                       \
     } while (0)
 #define LOOK_ALL() do { LOOK(0); LOOK(1); LOOK(2); LOOK(3); } while (0)
 
+/* The lowest bit, which no look reaches, is set: below it, zeros count the bits that are gone. */
 #define LOAD(k)                                                                                     \
-    uint8_t *const o##k = s[k].out;                                                                 \
-    uint64_t w##k, sum##k = 0;                                                                      \
+    uint8_t *o##k = s[k].out;                                                                       \
+    uint64_t w##k;                                                                                  \
     s[k].at -= s[k].used >> 3;                                                                      \
     s[k].used &= 7;                                                                                 \
     memcpy(&w##k, s[k].at, 8);                                                                      \
-    w##k <<= s[k].used
+    w##k = (w##k | 1) << s[k].used
 
 #define KEEP(k)                                                                                     \
-    s[k].used += (unsigned)sum##k & 0xff;                                                           \
-    s[k].out += sum##k >> 8
+    s[k].used = (unsigned)__builtin_ctzll(w##k);                                                    \
+    s[k].out = o##k
 
 /* Until a stream comes near to an end. Written out: the compiler keeps all four in registers. */
 #define DEFINE_RUN(name, ATTRIBUTES)                                                                \
