@@ -9,6 +9,7 @@ raises it. That is also how Ctrl-C leaves a blocking call: Python runs its signa
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -54,6 +55,7 @@ class Context:
         self.log = log
         self.kept: BaseException | None = None
         self.n_open = 0
+        self._count = threading.Lock()
         self.ends_with_last = False  # a context that nobody sees closes with its last object
         self._handle = ffi.new_handle(self)
         opts = Options("dtp_ctx_opts")
@@ -93,6 +95,20 @@ class Context:
             raise
         return out[0]
 
+    def share(self) -> None:
+        """From now on a second thread waits for the first instead of getting dtp.BusyError."""
+        err = new_error()
+        check(lib.dtp_ctx_set_busy(self.ptr, lib.DTP_BUSY_WAIT, err), err)
+
+    def hold(self, n: int) -> None:
+        """Counts what is open on it, calls of other threads too, and ends it after the last where
+        that is how it ends."""
+        with self._count:
+            self.n_open += n
+            is_last = self.n_open == 0 and self.ends_with_last
+        if n < 0 and is_last:
+            self.close()
+
     def fileno(self) -> int:
         """The descriptor to poll for reading."""
         return int(lib.dtp_ctx_fd(self.ptr))
@@ -128,7 +144,7 @@ class Handle:
     def __init__(self, ptr: Any, ctx: Context, close: Callable[[Any], None]) -> None:
         self._ptr = ptr
         self._ctx = ctx
-        ctx.n_open += 1
+        ctx.hold(1)
         self._finalizer = weakref.finalize(self, _close, ptr, ctx, close)
 
     @property
@@ -151,9 +167,7 @@ class Handle:
 
 def _close(ptr: Any, ctx: Context, close: Callable[[Any], None]) -> None:
     close(ptr)
-    ctx.n_open -= 1
-    if ctx.ends_with_last and ctx.n_open == 0:
-        ctx.close()
+    ctx.hold(-1)
 
 
 @contextlib.contextmanager

@@ -198,6 +198,63 @@ class Group(Handle):
         )
         return _take_bytes(out[0], n[0])
 
+    def add(self, key: str, delta: int, timeout_ms: int | None = None) -> int:
+        """Adds to a number in a key, in one step for all ranks, and returns the sum. A key that is
+        not set counts as 0; the value is decimal text."""
+        out, err = ffi.new("int64_t *"), new_error()
+        status = lib.dtp_group_add(
+            self.ptr, encode(key, "key"), delta, out, timeout_ms or 0, err
+        )
+        self._ctx.check(status, err)
+        return int(out[0])
+
+    def compare_set(
+        self, key: str, expected: Any, desired: Any, timeout_ms: int | None = None
+    ) -> bytes:
+        """Sets `desired` where the value equals `expected` (empty: where the key is not set, or
+        empty), and returns the value afterwards. dtp.NotFoundError: not set, but expected."""
+        old, new = lend_bytes(expected, "expected"), lend_bytes(desired, "desired")
+        out, n, err = ffi.new("void **"), ffi.new("size_t *"), new_error()
+        self._ctx.opened(
+            lib.dtp_group_compare_set(
+                self.ptr,
+                encode(key, "key"),
+                old,
+                len(old),
+                new,
+                len(new),
+                out,
+                n,
+                timeout_ms or 0,
+                err,
+            ),
+            err,
+            out,
+            lib.dtp_group_free,
+        )
+        return _take_bytes(out[0], n[0])
+
+    def append(self, key: str, value: Any, timeout_ms: int | None = None) -> None:
+        """Appends to the value of a key; one that is not set counts as empty."""
+        data, err = lend_bytes(value, "value"), new_error()
+        status = lib.dtp_group_append(
+            self.ptr, encode(key, "key"), data, len(data), timeout_ms or 0, err
+        )
+        self._ctx.check(status, err)
+
+    def unset(self, key: str, timeout_ms: int | None = None) -> None:
+        """Removes a key. dtp.NotFoundError where it is not set."""
+        err = new_error()
+        self._ctx.check(
+            lib.dtp_group_unset(self.ptr, encode(key, "key"), timeout_ms or 0, err), err
+        )
+
+    def n_keys(self, timeout_ms: int | None = None) -> int:
+        """How many keys are set."""
+        out, err = ffi.new("uint64_t *"), new_error()
+        self._ctx.check(lib.dtp_group_n_keys(self.ptr, out, timeout_ms or 0, err), err)
+        return int(out[0])
+
     def split(self, color: int, key: int = 0, timeout_ms: int | None = None) -> Group | None:
         """Ranks with the same `color` form a group of their own, ordered by `key`, then rank; a
         negative color joins none and gets None. Collective."""
