@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "ctx/ctx.h"
 #include "group/env_internal.h"
+#include "group/group_internal.h"
 
 const char *env_text_from_env(const char *name)
 {
@@ -14,8 +15,7 @@ const char *env_text_from_env(const char *name)
     return text && *text ? text : NULL;
 }
 
-dtp_status env_number_from_env(const char *name, int64_t min, int64_t max, int64_t *out,
-                                  dtp_error *err)
+dtp_status env_number_from_env(const char *name, int64_t min, int64_t max, int64_t *out, dtp_error *err)
 {
     const char *text = env_text_from_env(name);
 
@@ -27,10 +27,12 @@ dtp_status env_number_from_env(const char *name, int64_t min, int64_t max, int64
 
 static dtp_status rest_from_env(const struct launcher *l, struct found *f, dtp_error *err)
 {
-    int64_t attempt = 0, timeout_ms = 0, encrypt = 0;
+    int64_t attempt = 0, timeout_ms = 0, encrypt = 0, radix = 0;
 
     f->o.agent = env_text_from_env("DTP_AGENT");
     f->o.net = env_text_from_env("DTP_NET");
+    f->o.parent = env_text_from_env("DTP_PARENT");
+    f->o.listen = env_text_from_env("DTP_LISTEN");
     dtp_status st = env_number_from_env(l->attempt, 0, UINT32_MAX, &attempt, err);
     if (st >= 0)
         st = env_number_from_env("DTP_ATTEMPT", 0, UINT32_MAX, &attempt, err);
@@ -39,11 +41,14 @@ static dtp_status rest_from_env(const struct launcher *l, struct found *f, dtp_e
     if (st >= 0)
         st = env_number_from_env("DTP_ENCRYPT", 0, 1, &encrypt, err);
     if (st >= 0)
+        st = env_number_from_env("DTP_RADIX", 1, 1024, &radix, err);
+    if (st >= 0)
         st = env_place_from_env(l, f, err);
     if (st >= 0)
         st = env_secret_from_env(f, err);
     f->o.attempt = (uint32_t)attempt;
     f->o.timeout_ms = (int32_t)timeout_ms;
+    f->o.radix = (int32_t)radix;
     f->o.encrypt = (uint32_t)encrypt;
     return st;
 }
@@ -58,9 +63,11 @@ dtp_status dtp_group_join_from_env(dtp_ctx *ctx, dtp_group **group_out, dtp_erro
         st = rest_from_env(l, &f, err);
     if (st >= 0) {
         if (l)
-            DTPI_LOG(ctx, DTP_LOG_INFO, "group", "rank %d of %d, as %s says", f.o.rank, f.o.world_size,
-                     l->name);
-        st = dtp_group_join(ctx, &f.o, group_out, err);
+            DTPI_LOG(ctx, DTP_LOG_INFO, "group", "rank %d of %d, as %s says; root: %s%s%s%s", f.o.rank,
+                     f.o.world_size, l->name, f.board.kind ? "on board " : "",
+                     f.board.kind ? f.board.kind : f.o.root ? f.o.root : "here",
+                     f.board.place ? " " : "", f.board.place ? f.board.place : "");
+        st = group_join(ctx, &f.o, f.board.kind ? &f.board : NULL, group_out, err);
     }
     sodium_memzero(f.secret, sizeof(f.secret));
     return dtpi_noun(err, "group", st);

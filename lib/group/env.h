@@ -3,7 +3,8 @@
  * env.h - how a launcher tells a rank where its group is: the DTP_* variables.
  *
  *   DTP_JOB DTP_ATTEMPT DTP_RANK DTP_WORLD_SIZE DTP_LOCAL_RANK DTP_LOCAL_SIZE
- *   DTP_ROOT (host:port) DTP_AGENT (Unix socket; '@' first: abstract)
+ *   DTP_NODE DTP_NODES DTP_RADIX DTP_PARENT DTP_LISTEN
+ *   DTP_ROOT (host:port) or DTP_BOARD; DTP_AGENT (Unix socket; '@' first: abstract)
  *   DTP_SECRET (64 hex digits) or DTP_SECRET_FILE; DTP_INSECURE=1; DTP_NET; DTP_TIMEOUT_MS
  */
 #ifndef DTPI_GROUP_ENV_H

@@ -6,11 +6,16 @@
 #include "group/board.h"
 #include "group/env.h"
 
+enum launcher_kind { LAUNCHER_DTP, LAUNCHER_TORCHRUN, LAUNCHER_OPEN_MPI, LAUNCHER_HYDRA, LAUNCHER_SLURM };
+
 /* Names of the variables in which a launcher says who a rank is. */
 struct launcher {
+    enum launcher_kind kind;
     const char *name;
     const char *rank, *size, *local_rank, *local_size;
-    const char *job, *attempt;      /* optional */
+    const char *node, *n_nodes;     /* optional, like those that follow */
+    const char *job, *attempt;
+    const char *mark;               /* without it the numbers are an outer level's, or nobody's */
 };
 
 /* What was read; the options point into it. */
@@ -19,6 +24,8 @@ struct found {
     uint8_t secret[DTP_SECRET_BYTES];
     char job[64];
     char root[300];
+    dtpi_board_opts board;          /* kind NULL: none */
+    char place[300];
 };
 
 /* env.c: NULL where the variable is unset or empty. */
@@ -30,6 +37,9 @@ dtp_status env_number_from_env(const char *name, int64_t min, int64_t max, int64
 dtp_status env_launcher_from_env(struct found *f, const struct launcher **out, dtp_error *err);
 /* The rest of what that launcher says: its node, where the root is, the job. */
 dtp_status env_place_from_env(const struct launcher *l, struct found *f, dtp_error *err);
+
+/* env_root.c: the root's address, or the board to look for it. */
+dtp_status env_root_from_env(const struct launcher *l, struct found *f, dtp_error *err);
 
 /* env_secret.c */
 dtp_status env_secret_from_env(struct found *f, dtp_error *err);

@@ -3,28 +3,30 @@
  * env_launch.c - who a rank is and where its group meets, as launchers say it: DTP_* first, then what
  * torchrun, Open MPI, Hydra and Slurm set. docs/group.md has the table.
  */
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "group/env_internal.h"
 
-/* Ports behind MASTER_PORT (where torchrun's own store listens) that the root may take. */
-enum { ROOT_PORTS = 8 };
-
 /* Innermost first: mpirun may run under Slurm, torchrun under both. */
 static const struct launcher launchers[] = {
-    { "dtp", "DTP_RANK", "DTP_WORLD_SIZE", "DTP_LOCAL_RANK", "DTP_LOCAL_SIZE", "DTP_JOB",
-      "DTP_ATTEMPT" },
-    { "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID",
-      "TORCHELASTIC_RESTART_COUNT" },
-    { "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-      "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_MCA_ess_base_jobid", NULL },
-    { "Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL },
-    { "Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL, "SLURM_JOB_ID",
-      "SLURM_RESTART_COUNT" },
+    { .kind = LAUNCHER_DTP, .name = "dtp", .rank = "DTP_RANK", .size = "DTP_WORLD_SIZE",
+      .local_rank = "DTP_LOCAL_RANK", .local_size = "DTP_LOCAL_SIZE", .node = "DTP_NODE",
+      .n_nodes = "DTP_NODES", .job = "DTP_JOB", .attempt = "DTP_ATTEMPT" },
+    { .kind = LAUNCHER_TORCHRUN, .name = "torchrun", .rank = "RANK", .size = "WORLD_SIZE",
+      .local_rank = "LOCAL_RANK", .local_size = "LOCAL_WORLD_SIZE", .node = "GROUP_RANK",
+      .n_nodes = "GROUP_WORLD_SIZE", .job = "TORCHELASTIC_RUN_ID",
+      .attempt = "TORCHELASTIC_RESTART_COUNT" },
+    { .kind = LAUNCHER_OPEN_MPI, .name = "Open MPI", .rank = "OMPI_COMM_WORLD_RANK",
+      .size = "OMPI_COMM_WORLD_SIZE", .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+      .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE", .job = "PMIX_NAMESPACE" },
+    { .kind = LAUNCHER_HYDRA, .name = "Hydra", .rank = "PMI_RANK", .size = "PMI_SIZE",
+      .local_rank = "MPI_LOCALRANKID", .local_size = "MPI_LOCALNRANKS", .mark = "MPI_LOCALRANKID" },
+    /* A batch script has rank and size too, but is no task of a step. */
+    { .kind = LAUNCHER_SLURM, .name = "Slurm", .rank = "SLURM_PROCID", .size = "SLURM_NTASKS",
+      .local_rank = "SLURM_LOCALID", .node = "SLURM_NODEID", .n_nodes = "SLURM_STEP_NUM_NODES",
+      .job = "SLURM_JOB_ID", .attempt = "SLURM_RESTART_COUNT", .mark = "SLURM_STEP_ID" },
 };
-enum { SLURM = 4 };
 
 /* ---- numbers ---- */
 
@@ -44,6 +46,8 @@ static int64_t tasks_on_node(const char *text, int64_t node)
             if (*end++ != ')' || times < 1)
                 return 0;
         }
+        if (times > INT32_MAX || n > INT32_MAX)
+            return 0;
         at += times;
         if (node < at)
             return n;
@@ -59,11 +63,11 @@ static dtp_status local_from_env(const struct launcher *l, struct found *f, dtp_
     dtp_status st = env_number_from_env(l->local_rank, 0, INT32_MAX, &local_rank, err);
     if (st >= 0)
         st = env_number_from_env(l->local_size, 1, INT32_MAX, &local_size, err);
-    if (st >= 0 && l == &launchers[SLURM])
+    if (st >= 0 && l->kind == LAUNCHER_SLURM)
         st = env_number_from_env("SLURM_NODEID", 0, INT32_MAX, &node, err);
     if (st < 0)
         return st;
-    if (l == &launchers[SLURM])
+    if (l->kind == LAUNCHER_SLURM)
         local_size = tasks_on_node(env_text_from_env("SLURM_STEP_TASKS_PER_NODE"), node);
     if (local_rank < 0 && local_size == 0)
         return DTP_OK;      /* all on this machine, unless a root says otherwise */
@@ -88,8 +92,8 @@ static dtp_status ranks_from_env(const struct launcher *l, int64_t *rank, int64_
 {
     const bool has_rank = env_text_from_env(l->rank) != NULL, has_size = env_text_from_env(l->size) != NULL;
 
-    *is_there = has_rank && has_size;
-    if (l == &launchers[0] && has_rank != has_size)
+    *is_there = has_rank && has_size && (!l->mark || env_text_from_env(l->mark));
+    if (l->kind == LAUNCHER_DTP && has_rank != has_size)
         return dtpi_fail(err, DTP_ERR_FORMAT, "%s is set, but %s is not", has_rank ? l->rank : l->size,
                          has_rank ? l->size : l->rank);
     if (!*is_there)
@@ -103,15 +107,20 @@ static dtp_status ranks_from_env(const struct launcher *l, int64_t *rank, int64_
     return st;
 }
 
-/* Two launchers that say different things: no guess. Slurm's numbers may be of an outer level. */
+/*
+ * Two launchers that say different things: no guess. Slurm's numbers may be of an outer level, and so may
+ * all be where torchrun certainly started this process.
+ */
 static dtp_status check_others_from_env(const struct launcher *l, const struct found *f,
                                         dtp_error *err)
 {
-    for (size_t i = 0; i < SLURM; i++) {
+    if (l->kind == LAUNCHER_TORCHRUN && env_text_from_env("TORCHELASTIC_RUN_ID"))
+        return DTP_OK;
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(launchers); i++) {
         const struct launcher *other = &launchers[i];
         int64_t rank = 0, size = 0;
         bool is_there = false;
-        if (other == l)
+        if (other == l || other->kind == LAUNCHER_SLURM)
             continue;
         const dtp_status st = ranks_from_env(other, &rank, &size, &is_there, err);
         if (st < 0)
@@ -148,39 +157,40 @@ dtp_status env_launcher_from_env(struct found *f, const struct launcher **out, d
 
 /* ---- where it is ---- */
 
+/* This node's place among the nodes, where the launcher numbers them. */
+static dtp_status node_from_env(const struct launcher *l, struct found *f, dtp_error *err)
+{
+    int64_t node = -1, n_nodes = 0;
+
+    dtp_status st = env_number_from_env(l->node, 0, INT32_MAX, &node, err);
+    if (st >= 0)
+        st = env_number_from_env(l->n_nodes, 1, INT32_MAX, &n_nodes, err);
+    if (st >= 0 && l->kind == LAUNCHER_DTP && (node >= 0) != (n_nodes > 0))
+        return dtpi_fail(err, DTP_ERR_FORMAT, "%s is set, but %s is not", node >= 0 ? l->node : l->n_nodes,
+                         node >= 0 ? l->n_nodes : l->node);
+    if (st < 0 || node < 0 || n_nodes == 0)
+        return st;
+    if (node >= n_nodes || n_nodes > f->o.world_size)
+        return dtpi_fail(err, DTP_ERR_FORMAT, "%s=%lld contradicts %s=%lld (world size %d)", l->node,
+                         (long long)node, l->n_nodes, (long long)n_nodes, f->o.world_size);
+    f->o.node = (int32_t)node;
+    f->o.n_nodes = (int32_t)n_nodes;
+    return DTP_OK;
+}
+
 /* A job's name, or what of a launcher's id fits into one. */
 static void job_from_env(const struct launcher *l, struct found *f)
 {
-    const char *text = env_text_from_env(l->job);
+    const char *text = env_text_from_env(l->job), *step = env_text_from_env("SLURM_STEP_ID");
 
     f->o.job = env_text_from_env("DTP_JOB");
     if (f->o.job || !text)
         return;
-    snprintf(f->job, sizeof(f->job), "%s", text);
+    if (l->kind == LAUNCHER_SLURM)
+        snprintf(f->job, sizeof(f->job), "%s.%s", text, step ? step : "0");
+    else
+        snprintf(f->job, sizeof(f->job), "%s", text);
     f->o.job = f->job;
-}
-
-static dtp_status root_from_env(const struct launcher *l, struct found *f, dtp_error *err)
-{
-    const char *root = env_text_from_env("DTP_ROOT"), *addr = env_text_from_env("MASTER_ADDR");
-    int64_t port = 0;
-
-    if (root) {
-        f->o.root = root;
-        return DTP_OK;
-    }
-    if (l == &launchers[0] || !addr || f->o.local_size == 0 || f->o.local_size == f->o.world_size)
-        return DTP_OK;
-    const dtp_status st = env_number_from_env("MASTER_PORT", 1, 65535 - ROOT_PORTS, &port, err);
-    if (st < 0)
-        return st;
-    if (port == 0)
-        return dtpi_fail(err, DTP_ERR_FORMAT, "MASTER_ADDR is set, but MASTER_PORT is not");
-    const bool is_v6 = strchr(addr, ':') && addr[0] != '[';
-    snprintf(f->root, sizeof(f->root), "%s%.240s%s:%d-%d", is_v6 ? "[" : "", addr, is_v6 ? "]" : "",
-             (int)port + 1, (int)port + ROOT_PORTS);
-    f->o.root = f->root;
-    return DTP_OK;
 }
 
 dtp_status env_place_from_env(const struct launcher *l, struct found *f, dtp_error *err)
@@ -188,6 +198,8 @@ dtp_status env_place_from_env(const struct launcher *l, struct found *f, dtp_err
     job_from_env(l, f);
     dtp_status st = local_from_env(l, f, err);
     if (st >= 0)
-        st = root_from_env(l, f, err);
+        st = node_from_env(l, f, err);
+    if (st >= 0)
+        st = env_root_from_env(l, f, err);
     return st;
 }

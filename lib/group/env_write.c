@@ -45,7 +45,15 @@ dtp_status dtpi_group_env_write(const dtp_group_opts *user,
         put_number(&w, "DTP_LOCAL_RANK", o.local_rank);
         put_number(&w, "DTP_LOCAL_SIZE", o.local_size);
     }
+    if (o.n_nodes) {
+        put_number(&w, "DTP_NODE", o.node);
+        put_number(&w, "DTP_NODES", o.n_nodes);
+    }
+    if (o.radix)
+        put_number(&w, "DTP_RADIX", o.radix);
     put_text(&w, "DTP_ROOT", o.root);
+    put_text(&w, "DTP_PARENT", o.parent);
+    put_text(&w, "DTP_LISTEN", o.listen);
     put_text(&w, "DTP_AGENT", o.agent);
     put_text(&w, "DTP_NET", o.net);
     if (o.encrypt)

@@ -12,9 +12,17 @@
 
 #define SECRET "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
+/* A rank that is alone on the second of two nodes. */
+#define SECOND_OF_TWO "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_LOCAL_RANK=0", "DTP_LOCAL_SIZE=1"
+#define TORCHRUN "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=h", \
+                 "MASTER_PORT=29500", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2"
+#define SLURM_STEP "SLURM_JOB_ID=12", "SLURM_STEP_ID=3", "SLURM_PROCID=1", "SLURM_NTASKS=2", \
+                   "SLURM_LOCALID=0", "SLURM_NODEID=1", "SLURM_STEP_NUM_NODES=2", \
+                   "SLURM_STEP_TASKS_PER_NODE=1(x2)"
+
 struct row {
     const char *name;
-    const char *vars[12];       /* NAME=VALUE */
+    const char *vars[16];       /* NAME=VALUE */
     dtp_status want;
     const char *text;           /* of the failure, or of the log where it goes on */
 };
@@ -56,14 +64,36 @@ static const struct row rows[] = {
       "OMPI_COMM_WORLD_LOCAL_SIZE=2" }, DTP_ERR_AUTH, "rank 1 of 2 has no job secret" },
     { "Hydra", { "PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALRANKID=3", "MPI_LOCALNRANKS=4" }, DTP_ERR_AUTH,
       "rank 3 of 4 has no job secret" },
-    { "Slurm", { "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=2",
+    { "Slurm", { "SLURM_STEP_ID=0", "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=2",
       "SLURM_STEP_TASKS_PER_NODE=2(x3)", "DTP_ROOT=127.0.0.1:1" }, DTP_ERR_AUTH,
       "rank 5 of 6 has no job secret" },
-    { "Slurm, uneven", { "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=1",
+    { "Slurm, uneven", { "SLURM_STEP_ID=0", "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=1",
       "SLURM_STEP_TASKS_PER_NODE=5,1", "DTP_ROOT=127.0.0.1:1" }, DTP_ERR_FORMAT,
       "SLURM_LOCALID=1 contradicts SLURM_STEP_TASKS_PER_NODE=1" },
     { "mpirun under Slurm", { "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "SLURM_PROCID=0",
       "SLURM_NTASKS=9", "SLURM_LOCALID=0" }, DTP_ERR_AUTH, "rank 1 of 2 has no job secret" },
+    { "a batch script of Slurm", { "SLURM_JOB_ID=7", "SLURM_PROCID=0", "SLURM_NTASKS=9", "SLURM_LOCALID=0" },
+      DTP_OK, NULL },
+    { "torchrun under mpirun", { "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
+      "TORCHELASTIC_RUN_ID=x", "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1" }, DTP_ERR_AUTH,
+      "rank 1 of 2 has no job secret" },
+    { "node outside", { SECOND_OF_TWO, "DTP_NODE=2", "DTP_NODES=2" }, DTP_ERR_FORMAT,
+      "DTP_NODE=2 contradicts DTP_NODES=2" },
+    { "node alone", { SECOND_OF_TWO, "DTP_NODE=1" }, DTP_ERR_FORMAT,
+      "DTP_NODE is set, but DTP_NODES is not" },
+    { "root and board", { SECOND_OF_TWO, "DTP_ROOT=h:1", "DTP_BOARD=/tmp" }, DTP_ERR_FORMAT,
+      "DTP_ROOT=h:1 contradicts DTP_BOARD=/tmp" },
+    { "strange board", { SECOND_OF_TWO, "DTP_BOARD=blackboard" }, DTP_ERR_FORMAT,
+      "DTP_BOARD is 'blackboard'" },
+    { "PMI without descriptor", { SECOND_OF_TWO, "DTP_BOARD=pmi1" }, DTP_ERR_FORMAT, "needs PMI_FD" },
+    { "PMI descriptor that is none", { SECOND_OF_TWO, "DTP_BOARD=pmi1", "PMI_FD=999", "DTP_INSECURE=1" },
+      DTP_ERR_INVAL, "descriptor 999 is no" },
+    { "board that is not there", { SECOND_OF_TWO, "DTP_BOARD=/no/such", "DTP_INSECURE=1" },
+      DTP_ERR_NOT_FOUND, "cannot use board /no/such" },
+    { "Slurm, rank 0 anywhere", { SLURM_STEP, "SLURM_STEP_NODELIST=t[1-2]",
+      "SLURM_DISTRIBUTION=arbitrary" }, DTP_ERR_FORMAT, "SLURM_DISTRIBUTION=arbitrary does not say" },
+    { "Slurm without names", { SLURM_STEP }, DTP_ERR_FORMAT, "SLURM_STEP_NODELIST is not" },
+    { "Slurm with a broken list", { SLURM_STEP, "SLURM_STEP_NODELIST=t[1-" }, DTP_ERR_FORMAT, "t[1-" },
     { "bad root", { "DTP_RANK=0", "DTP_WORLD_SIZE=2", "DTP_LOCAL_RANK=0", "DTP_LOCAL_SIZE=1",
       "DTP_ROOT=nowhere", "DTP_INSECURE=1" }, DTP_ERR_FORMAT, "root 'nowhere' is not host:port" },
     { "long job", { "DTP_RANK=0", "DTP_WORLD_SIZE=2", "DTP_INSECURE=1", "DTP_JOB="
@@ -73,15 +103,75 @@ static const struct row rows[] = {
       "net 'pigeon'" },
 };
 
+/* Where the root is sought, as the log says. */
+static const struct row roots[] = {
+    { "torchrun's store", { TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE=True" }, 0,
+      "as torchrun says; root: on board tcpstore h:29500" },
+    { "ports behind torch's", { TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE=False" }, 0, "root: h:29501-29508" },
+    { "no board", { TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE=True", "DTP_BOARD=none" }, 0,
+      "root: h:29501-29508" },
+    { "IPv6", { TORCHRUN, "MASTER_ADDR=fd00::1" }, 0, "root: [fd00::1]:29501-29508" },
+    { "a folder", { SECOND_OF_TWO, "DTP_BOARD=/tmp" }, 0, "as dtp says; root: on board file /tmp" },
+    { "a folder, longer", { SECOND_OF_TWO, "DTP_BOARD=file:/tmp" }, 0, "root: on board file /tmp" },
+    { "a store", { SECOND_OF_TWO, "DTP_BOARD=tcpstore:[::1]:5" }, 0, "root: on board tcpstore [::1]:5" },
+    { "Slurm", { SLURM_STEP, "SLURM_STEP_NODELIST=t[3-4],n7" }, 0, "as Slurm says; root: t3:6" },
+    { "Slurm with PMIx", { SLURM_STEP, "SLURM_STEP_NODELIST=t[3-4]", "PMIX_NAMESPACE=x" }, 0,
+      "root: on board pmix" },
+    { "Slurm without board", { SLURM_STEP, "SLURM_STEP_NODELIST=t[3-4]", "PMIX_NAMESPACE=x",
+      "DTP_BOARD=none" }, 0, "root: t3:6" },
+    { "Slurm with PMI-2", { SLURM_STEP, "PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=3",
+      "SLURM_STEP_NODELIST=t[1-2]" }, 0, "as Slurm says; root: t1:6" },
+    { "Slurm with PMI-2, rank 0 anywhere", { SLURM_STEP, "PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=3",
+      "SLURM_DISTRIBUTION=arbitrary" }, 0, "root: on board pmi2" },
+    { "Hydra", { "PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1", "PMI_FD=3" }, 0,
+      "as Hydra says; root: on board pmi1" },
+    { "Hydra, one node", { "PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2",
+      "PMI_FD=3" }, 0, "root: here" },
+    { "Open MPI", { "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=0",
+      "OMPI_COMM_WORLD_LOCAL_SIZE=1", "PMIX_NAMESPACE=x" }, 0, "as Open MPI says; root: on board pmix" },
+};
+
+static void set_environment(const struct row *row)
+{
+    clearenv();
+    for (size_t i = 0; row->vars[i]; i++)
+        putenv((char *)(uintptr_t)row->vars[i]);
+}
+
+static void log_root(void *user, dtp_log_level level, const char *topic, const char *text)
+{
+    (void)level;
+    if (strcmp(topic, "group") == 0 && strstr(text, "; root: "))
+        snprintf(user, 400, "%s", text);
+}
+
+static void look_in_child(const struct row *row)
+{
+    char log[400] = "";
+    const dtp_ctx_opts co = { .size = sizeof(co), .log = log_root, .log_user = log,
+                              .log_level = DTP_LOG_INFO };
+    dtp_group *g = NULL;
+    dtp_error err;
+    dtp_ctx *ctx;
+
+    set_environment(row);
+    if (dtp_ctx_open(&co, &ctx, &err) < 0 || dtp_group_join_from_env(ctx, &g, &err) != DTP_ERR_AUTH)
+        _exit(2);
+    dtp_ctx_close(ctx);
+    if (!strstr(log, row->text)) {
+        fprintf(stderr, "%s: the log says '%s'\n", row->name, log);
+        _exit(1);
+    }
+    _exit(0);
+}
+
 static void in_child(const struct row *row)
 {
     dtp_error err = { 0 };
     dtp_group *g = NULL;
     dtp_ctx *ctx;
 
-    clearenv();
-    for (size_t i = 0; row->vars[i]; i++)
-        putenv((char *)(uintptr_t)row->vars[i]);
+    set_environment(row);
     if (dtp_ctx_open(NULL, &ctx, &err) < 0)
         _exit(2);
     const dtp_status st = dtp_group_join_from_env(ctx, &g, &err);
@@ -96,17 +186,29 @@ static void in_child(const struct row *row)
     _exit(0);
 }
 
-static void run_row(const struct row *row)
+static void run_in_child(const struct row *row, void (*fn)(const struct row *row))
 {
     int status;
 
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0)
-        in_child(row);
+        fn(row);
     waitpid(pid, &status, 0);
     if (status)
         fail_msg("%s: status 0x%x", row->name, status);
+}
+
+static void run_row(const struct row *row)
+{
+    run_in_child(row, in_child);
+}
+
+static void test_root_is_sought_where_the_launcher_says(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(roots) / sizeof(roots[0]); i++)
+        run_in_child(&roots[i], look_in_child);
 }
 
 static void test_variables_of_launchers_are_understood_or_named(void **state)
@@ -158,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_variables_of_launchers_are_understood_or_named),
+        cmocka_unit_test(test_root_is_sought_where_the_launcher_says),
         cmocka_unit_test(test_secret_file_must_be_private_and_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * env_root.c - where the nodes of a group meet: an address that somebody said, a launcher's board, or
+ * ports that follow from the job's number.
+ *
+ * What must be equal on all ranks follows from variables that are: a root that puts its address on a
+ * board is never sought behind a port.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/hostlist.h"
+#include "base/text.h"
+#include "group/env_internal.h"
+
+enum {
+    PORTS_BEHIND_MASTER = 8,    /* MASTER_PORT itself is torch's store */
+    /* Above what Linux gives to those who connect (32768-60999), 8 ports for each of 566 steps. */
+    STEP_PORT_FIRST = 61000,
+    STEP_PORTS = 8,
+    STEP_SLOTS = (65536 - STEP_PORT_FIRST) / STEP_PORTS,
+};
+
+/* ---- boards ---- */
+
+static dtp_status use_board(struct found *f, const char *kind, const char *place, dtp_error *err)
+{
+    int64_t fd = -1;
+
+    if (place && strlen(place) >= sizeof(f->place))
+        return dtpi_fail(err, DTP_ERR_FORMAT, "board '%.60s...' has too long a name", place);
+    if (strncmp(kind, "pmi", 3) == 0 && strcmp(kind, "pmix") != 0) {
+        const dtp_status st = env_number_from_env("PMI_FD", 0, INT32_MAX, &fd, err);
+        if (st < 0)
+            return st;
+        if (fd < 0)
+            return dtpi_fail(err, DTP_ERR_FORMAT, "board %s needs PMI_FD, which is not set", kind);
+    }
+    snprintf(f->place, sizeof(f->place), "%s", place ? place : "");
+    f->board = (dtpi_board_opts){ .kind = kind, .place = place ? f->place : NULL, .fd = (int)fd };
+    return DTP_OK;
+}
+
+/* DTP_BOARD: none, a folder, file:FOLDER, tcpstore:HOST:PORT, pmi1, pmi2, pmix. */
+static dtp_status board_from_env(const char *text, struct found *f, dtp_error *err)
+{
+    static const char *const plain[] = { "pmi1", "pmi2", "pmix" };
+
+    if (text[0] == '/')
+        return use_board(f, "file", text, err);
+    if (strncmp(text, "file:", 5) == 0 && text[5])
+        return use_board(f, "file", text + 5, err);
+    if (strncmp(text, "tcpstore:", 9) == 0 && text[9])
+        return use_board(f, "tcpstore", text + 9, err);
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(plain); i++)
+        if (strcmp(text, plain[i]) == 0)
+            return use_board(f, plain[i], NULL, err);
+    return dtpi_fail(err, DTP_ERR_FORMAT, "DTP_BOARD is '%.60s', not none, a folder's path, "
+                                          "tcpstore:HOST:PORT, pmi1, pmi2 or pmix", text);
+}
+
+/* ---- addresses ---- */
+
+/* "host:first-last", with brackets where the host is an IPv6 address. */
+static void set_root(struct found *f, const char *host, uint32_t first, uint32_t last)
+{
+    const bool is_v6 = strchr(host, ':') && host[0] != '[';
+
+    snprintf(f->root, sizeof(f->root), "%s%.240s%s:%u", is_v6 ? "[" : "", host, is_v6 ? "]" : "", first);
+    if (last > first) {
+        const size_t n = strlen(f->root);
+        snprintf(f->root + n, sizeof(f->root) - n, "-%u", last);
+    }
+    f->o.root = f->root;
+}
+
+/* MASTER_ADDR and MASTER_PORT: torch's store where it is known to run there, else the ports behind it. */
+static dtp_status master_from_env(const struct launcher *l, const char *addr, bool may_board,
+                                  struct found *f, dtp_error *err)
+{
+    const char *has_store = env_text_from_env("TORCHELASTIC_USE_AGENT_STORE");
+    int64_t port = 0;
+    char place[sizeof(f->root)];
+
+    const dtp_status st = env_number_from_env("MASTER_PORT", 1, 65535 - PORTS_BEHIND_MASTER, &port, err);
+    if (st < 0)
+        return st;
+    if (port == 0)
+        return dtpi_fail(err, DTP_ERR_FORMAT, "MASTER_ADDR is set, but MASTER_PORT is not");
+    if (may_board && l->kind == LAUNCHER_TORCHRUN && has_store && strcmp(has_store, "True") == 0) {
+        set_root(f, addr, (uint32_t)port, (uint32_t)port);
+        snprintf(place, sizeof(place), "%s", f->root);
+        f->o.root = NULL;
+        return use_board(f, "tcpstore", place, err);
+    }
+    set_root(f, addr, (uint32_t)port + 1, (uint32_t)port + PORTS_BEHIND_MASTER);
+    return DTP_OK;
+}
+
+/* ---- Slurm ---- */
+
+/* The first name ends the walk. */
+static dtp_status take_first(void *user, const char *name)
+{
+    snprintf(user, DTPI_BOARD_VALUE, "%s", name);
+    return DTP_ERR_CANCELED;
+}
+
+/* Ports that follow from job and step: the root takes the first free, the others try all. */
+static dtp_status derived_from_env(struct found *f, dtp_error *err)
+{
+    const char *list = env_text_from_env("SLURM_STEP_NODELIST");
+    char host[DTPI_BOARD_VALUE] = "";
+    int64_t job = 0, step = 0;
+
+    if (!list)
+        list = env_text_from_env("SLURM_JOB_NODELIST");
+    if (!list)
+        return dtpi_fail(err, DTP_ERR_FORMAT, "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not: set "
+                                              "DTP_ROOT or DTP_BOARD");
+    dtp_status st = env_number_from_env("SLURM_JOB_ID", 0, UINT32_MAX, &job, err);
+    if (st >= 0)
+        st = env_number_from_env("SLURM_STEP_ID", 0, UINT32_MAX, &step, err);
+    if (st >= 0)
+        st = dtpi_hostlist_expand(list, take_first, host, err);
+    if (st < 0 && st != DTP_ERR_CANCELED)
+        return st;
+    const uint64_t mixed = ((uint64_t)job * 2654435761u + (uint64_t)step * 40503u) % STEP_SLOTS;
+    const uint32_t first = STEP_PORT_FIRST + (uint32_t)mixed * STEP_PORTS;
+    set_root(f, host, first, first + STEP_PORTS - 1);
+    return DTP_OK;
+}
+
+static dtp_status slurm_from_env(struct found *f, bool may_board, dtp_error *err)
+{
+    const char *how = env_text_from_env("SLURM_DISTRIBUTION");
+
+    if (may_board && env_text_from_env("PMIX_NAMESPACE"))
+        return use_board(f, "pmix", NULL, err);
+    if (!how || strncmp(how, "arbitrary", 9) != 0)
+        return derived_from_env(f, err);
+    /* Rank 0 may be on any node. */
+    if (may_board && env_text_from_env("PMI_FD"))
+        return use_board(f, "pmi2", NULL, err);
+    return dtpi_fail(err, DTP_ERR_FORMAT, "SLURM_DISTRIBUTION=%.40s does not say where rank 0 is: set "
+                                          "DTP_ROOT or DTP_BOARD", how);
+}
+
+/* ---- together ---- */
+
+static dtp_status check_explicit(const char *root, const char *board, dtp_error *err)
+{
+    if (root && board && strcmp(board, "none") != 0)
+        return dtpi_fail(err, DTP_ERR_FORMAT, "DTP_ROOT=%.60s contradicts DTP_BOARD=%.60s: set one of them",
+                         root, board);
+    return DTP_OK;
+}
+
+dtp_status env_root_from_env(const struct launcher *l, struct found *f, dtp_error *err)
+{
+    const char *root = env_text_from_env("DTP_ROOT"), *board = env_text_from_env("DTP_BOARD");
+    const char *addr = env_text_from_env("MASTER_ADDR");
+    const bool may_board = !board || strcmp(board, "none") != 0;
+    const bool is_one_node = f->o.local_size == 0 || f->o.local_size == f->o.world_size;
+
+    const dtp_status st = check_explicit(root, board, err);
+    if (st < 0)
+        return st;
+    f->o.root = root;
+    if (root || is_one_node || env_text_from_env("DTP_AGENT"))
+        return DTP_OK;
+    if (board && may_board)
+        return board_from_env(board, f, err);
+    if (addr && l->kind != LAUNCHER_DTP)
+        return master_from_env(l, addr, may_board, f, err);
+    if (l->kind == LAUNCHER_SLURM)
+        return slurm_from_env(f, may_board, err);
+    if (may_board && l->kind == LAUNCHER_OPEN_MPI && env_text_from_env("PMIX_NAMESPACE"))
+        return use_board(f, "pmix", NULL, err);
+    if (may_board && l->kind == LAUNCHER_HYDRA && env_text_from_env("PMI_FD"))
+        return use_board(f, "pmi1", NULL, err);
+    return DTP_OK;
+}
