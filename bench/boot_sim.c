@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "boot.h"
+#include "group/tree.h"
 #include "sim/sim.h"
 
 static int64_t ns_of(double us)
@@ -20,7 +21,8 @@ static sim_opts opts_of(const boot_opts *o)
     return (sim_opts){
         .n_ranks = (uint32_t)o->n_ranks,
         .n_nodes = (uint32_t)o->n_nodes,
-        .radix = o->radix ? (uint32_t)o->radix : 32,
+        .radix = o->radix ? (uint32_t)o->radix
+                          : dtpi_tree_radix((uint32_t)o->n_ranks, (uint32_t)o->n_nodes),
         .n_cores = (uint32_t)(o->n_cores ? o->n_cores : per_node),
         .spawn_ns = ns_of(o->spawn_us),
         .exec_ns = ns_of(o->exec_us),

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "group/tree.h"
 #include "sim_internal.h"
 
 enum { RETRY_FIRST_MS = 10, RETRY_MAX_MS = 250 };
@@ -436,7 +437,8 @@ dtp_status sim_agent_open(struct sim_agent *a, dtp_error *err)
     snprintf(host, sizeof(host), "n%u", a->index);
     const dtpi_core_opts co = { .a = &dtpi_malloc_allocator, .world_size = s->o.n_ranks, .n_local = a->n,
                                 .is_root = a->index == 0, .host = host, .node_id = 1 + a->index,
-                                .host_rank = -1, .join_timeout_ns = s->o.timeout_ns };
+                                .host_rank = -1, .join_timeout_ns = s->o.timeout_ns,
+                                .n_children_plus_1 = 1 + dtpi_tree_n_children(a->index, s->o.n_nodes, s->o.radix) };
     a->host = dtpi_loop_host_new(s->loop, s->o.n_cores);
     a->proc = a->host ? dtpi_loop_proc_new(s->loop, a->host) : NULL;
     a->launcher = a->host ? dtpi_loop_proc_new(s->loop, a->host) : NULL;
