@@ -159,6 +159,7 @@ void agent_conn_close(struct agent_conn *conn)
     unlist(conn);
     dtpi_source_remove(agent->ctx, &conn->pid_source);
     dtpi_close_fd(&conn->pidfd);
+    dtpi_timer_clear(agent->ctx, &conn->probe_timer);
     agent_carrier_close(conn);
     if (dtpi_ctx_alive(agent->ctx))
         dtpi_link_close(conn->link);

@@ -21,6 +21,7 @@ struct agent_conn {
     dtpi_link *link;
     dtpi_hs hs;
     bool is_proven;             /* stranger or connecting: a large message is under way */
+    dtpi_timer probe_timer;
     int64_t since_ns;
     struct agent_conn *older, *younger;         /* of a stranger */
     uint8_t share;
@@ -127,6 +128,7 @@ void agent_probe_start(struct agent_conn *conn, bool is_client);
 void agent_probe_serve(struct agent_conn *conn, const uint8_t *data, size_t bytes);
 bool agent_probe_answer(struct agent_conn *conn, const uint8_t *data, size_t bytes);
 bool agent_probe_is_stuck(const struct agent_conn *conn, int64_t now_ns);
+bool agent_probe_may_have_failed(const struct agent_conn *conn);
 int64_t agent_probe_next_ns(int64_t now_ns);
 
 /* agent_files.c: the control page, the table, node memory */

@@ -136,6 +136,11 @@ void agent_parent_failed(struct agent_conn *conn, dtp_status why)
     int e = 0;
     socklen_t len = sizeof(e);
 
+    if (agent_probe_may_have_failed(conn)) {
+        shrink(conn);
+        agent_after_input(agent);
+        return;
+    }
     getsockopt(dtpi_link_fd(conn->link), SOL_SOCKET, SO_ERROR, &e, &len);
     lost(conn, e                        ? strerror(e)
                : why == DTP_END         ? "it closed the connection"

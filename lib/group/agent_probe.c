@@ -9,10 +9,10 @@
  */
 #include "group/agent_internal.h"
 
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
 #include <sodium.h>
 
-enum { PAD_BYTES = 9216, PAD_FRAME_MAX = 2 * PAD_BYTES, STUCK_MS = 300, SILENT_MS = 1500, CHECK_MS = 100 };
+enum { PAD_BYTES = 9216, PAD_FRAME_MAX = 2 * PAD_BYTES, STUCK_MS = 250, SILENT_MS = 2000, CHECK_MS = 50 };
 
 static bool send_pad(struct agent_conn *conn, size_t bytes)
 {
@@ -53,13 +53,38 @@ void agent_probe_start(struct agent_conn *conn, bool is_client)
         dtpi_link_break(conn->link);
 }
 
+/* The child cannot see that what it waits for never arrived: tell it by ending the connection. */
+static void probe_due(dtpi_timer *t)
+{
+    struct agent_conn *conn = DTPI_CONTAINER(t, struct agent_conn, probe_timer);
+    dtpi_agent *agent = conn->agent;
+    const int64_t now = dtp_ctx_now_ns(agent->ctx);
+    const struct linger at_once = { .l_onoff = 1 };
+
+    if (conn->role != CONN_STRANGER)
+        return;
+    if (!agent_probe_is_stuck(conn, now)) {
+        dtpi_timer_set(agent->ctx, t, agent_probe_next_ns(now), NULL);
+        return;
+    }
+    /* A reset passes; an orderly end would wait behind what got stuck. */
+    setsockopt(dtpi_link_fd(conn->link), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    agent_conn_close(conn);
+}
+
 /* The parent's end: sends it back, and takes the child when that has arrived. */
 void agent_probe_serve(struct agent_conn *conn, const uint8_t *data, size_t bytes)
 {
     bool is_empty;
 
-    if (!is_pad(data, bytes, &is_empty) || (is_empty ? !agent_promote(conn) : !send_pad(conn, PAD_BYTES)))
+    if (!is_pad(data, bytes, &is_empty) || (is_empty ? !agent_promote(conn) : !send_pad(conn, PAD_BYTES))) {
         agent_conn_close(conn);
+        return;
+    }
+    conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
+    conn->probe_timer.due = probe_due;
+    if (!is_empty)
+        dtpi_timer_set(conn->agent->ctx, &conn->probe_timer, conn->since_ns + STUCK_MS * DTPI_NS_PER_MS, NULL);
 }
 
 /* The child's end: true when its message came back. */
@@ -68,6 +93,13 @@ bool agent_probe_answer(struct agent_conn *conn, const uint8_t *data, size_t byt
     bool is_empty;
 
     return is_pad(data, bytes, &is_empty) && !is_empty && send_pad(conn, 0);
+}
+
+/* Old enough that the parent may have ended it because its answer got stuck. */
+bool agent_probe_may_have_failed(const struct agent_conn *conn)
+{
+    return conn->is_proven &&
+           dtp_ctx_now_ns(conn->agent->ctx) - conn->since_ns >= STUCK_MS * DTPI_NS_PER_MS;
 }
 
 int64_t agent_probe_next_ns(int64_t now_ns)
@@ -84,7 +116,10 @@ bool agent_probe_is_stuck(const struct agent_conn *conn, int64_t now_ns)
 
     if (age_ms < STUCK_MS)
         return false;
-    return age_ms >= SILENT_MS ||
-           (getsockopt(dtpi_link_fd(conn->link), IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
-            info.tcpi_unacked > 0 && info.tcpi_retransmits > 0);
+    if (age_ms >= SILENT_MS)
+        return true;
+    if (getsockopt(dtpi_link_fd(conn->link), IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ||
+        age_ms < STUCK_MS + 2 * (int64_t)info.tcpi_rtt / 1000)
+        return false;
+    return info.tcpi_notsent_bytes > 0 || (info.tcpi_unacked > 0 && info.tcpi_total_retrans > 0);
 }

@@ -284,7 +284,7 @@ uint32_t dtpi_link_scopes(uint32_t *scopes_out, uint32_t capacity)
     for (int pass = 0; pass < 2; pass++)
         for (struct ifaddrs *i = list; i && n < capacity; i = i->ifa_next) {
             dtpi_sa sa;
-            if (sa_of(i, &sa) && dtpi_sa_is_link_local(&sa) && (i->ifa_flags & IFF_RUNNING) &&
+            if (sa_of(i, &sa) && dtpi_sa_is_link_local(&sa) &&
                 is_container_name(i->ifa_name) == (pass == 1))
                 scopes_out[n++] = sa.in6.sin6_scope_id;
         }

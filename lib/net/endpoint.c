@@ -57,25 +57,51 @@ static void add_address(dtpi_endpoint *e, int host, const dtpi_sa *sa)
     e->addrs[e->n_addrs++].last_port = e->hosts[host].last_port;
 }
 
-static void take_literal(dtpi_endpoint *e, int host)
+static bool has_address(const dtpi_endpoint *e, int host, const dtpi_sa *sa)
+{
+    for (uint32_t i = 0; i < e->n_addrs; i++)
+        if (dtpi_sa_same_host(&e->addrs[i].sa, sa) && e->addrs[i].first_port == e->hosts[host].first_port)
+            return true;
+    return false;
+}
+
+static void add_links(dtpi_endpoint *e, int host, dtpi_sa sa)
 {
     uint32_t scopes[SCOPES_MAX];
+
+    const uint32_t n = dtpi_link_scopes(scopes, SCOPES_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        sa.in6.sin6_scope_id = scopes[i];
+        if (!has_address(e, host, &sa))
+            add_address(e, host, &sa);
+    }
+}
+
+static void take_literal(dtpi_endpoint *e, int host)
+{
     dtpi_sa sa;
 
     e->hosts[host].is_resolved = dtpi_sa_parse(e->hosts[host].name, &sa);
     if (!e->hosts[host].is_resolved)
         return;
-    if (!dtpi_sa_is_link_local(&sa) || sa.in6.sin6_scope_id) {
+    if (dtpi_sa_is_link_local(&sa) && !sa.in6.sin6_scope_id)
+        add_links(e, host, sa);
+    else
         add_address(e, host, &sa);
-        return;
+}
+
+bool dtpi_endpoint_relink(dtpi_endpoint *e)
+{
+    bool found = false;
+
+    for (uint32_t i = 0; i < e->n_hosts; i++) {
+        dtpi_sa sa;
+        if (!dtpi_sa_parse(e->hosts[i].name, &sa) || !dtpi_sa_is_link_local(&sa) || sa.in6.sin6_scope_id)
+            continue;
+        add_links(e, (int)i, sa);
+        found = true;
     }
-    const uint32_t n = dtpi_link_scopes(scopes, SCOPES_MAX);
-    for (uint32_t i = 0; i < n; i++) {
-        sa.in6.sin6_scope_id = scopes[i];
-        add_address(e, host, &sa);
-    }
-    if (n == 0)
-        add_address(e, host, &sa);      /* its failure is told */
+    return found;
 }
 
 /* One "host:port" of `n` characters. */

@@ -19,12 +19,14 @@ enum {
     STEP_MS = 30,
     RETRY_FIRST_MS = 10, RETRY_MAX_MS = 250, RETRY_MANY_MS = 1000, MANY = 16,
     PATIENCE_FIRST_MS = 300, PATIENCE_MAX_MS = 4800,
-    LOOKUP_POLL_MS = 10, LOOKUP_AGAIN_MS = 1000,
+    LOOKUP_POLL_MS = 10, LOOKUP_AGAIN_MS = 1000, RELINK_SOON_MS = 100, RELINKS_SOON = 30, RELINK_MS = 1000,
     WHY_MAX = 120
 };
 
 /* Segments that fit IPv6's least MTU of 1280 with room for a tunnel, then the least IPv4 promises. */
 static const int smaller_mss[] = { 1160, 536 };
+
+static const char vanish[] = "it connects, but large messages vanish on the way (MTU)";
 
 enum try_state { IDLE, CONNECTING, CONNECTED };
 
@@ -58,6 +60,8 @@ struct dtpi_race {
     dtpi_timer timer;
     uint32_t n_tries, n_under_way;
     bool in_call, closing;
+    int64_t relink_at_ns;       /* INT64_MAX: no address depends on the links there are */
+    uint32_t n_relinks;
     struct try tries[MAX_TRIES];
 };
 
@@ -273,8 +277,18 @@ static void poll_name(dtpi_race *r, uint32_t host, int64_t now)
     }
 }
 
+static void relink(dtpi_race *r, int64_t now)
+{
+    const int64_t ms = r->n_relinks++ < RELINKS_SOON ? RELINK_SOON_MS : RELINK_MS;
+
+    r->relink_at_ns = dtpi_endpoint_relink(&r->end) ? now + ms * DTPI_NS_PER_MS : INT64_MAX;
+    add_tries(r, now);
+}
+
 static void poll_names(dtpi_race *r, int64_t now)
 {
+    if (now >= r->relink_at_ns)
+        relink(r, now);
     for (uint32_t i = 0; i < r->end.n_hosts; i++)
         if (!r->end.hosts[i].is_resolved)
             poll_name(r, i, now);
@@ -284,7 +298,7 @@ static void poll_names(dtpi_race *r, int64_t now)
 
 static int64_t next_ns(const dtpi_race *r, int64_t now)
 {
-    int64_t at = INT64_MAX;
+    int64_t at = r->relink_at_ns;
 
     for (uint32_t i = 0; i < r->n_tries; i++) {
         const struct try *t = &r->tries[i];
@@ -344,7 +358,8 @@ static void timer_due(dtpi_timer *timer)
 
 void dtpi_race_lost(dtpi_race *r, uint32_t try, const char *why)
 {
-    failed(r, &r->tries[try], true, why);
+    /* What was found out about the path says more than how the last connection ended. */
+    failed(r, &r->tries[try], true, r->tries[try].n_shrinks ? vanish : why);
     if (!r->in_call)
         run(r);
 }
@@ -353,7 +368,7 @@ void dtpi_race_shrink(dtpi_race *r, uint32_t try)
 {
     struct try *t = &r->tries[try];
 
-    failed(r, t, true, "it connects, but large messages vanish on the way (MTU)");
+    failed(r, t, true, vanish);
     if (t->n_shrinks < DTPI_ARRAY_LEN(smaller_mss)) {
         t->n_shrinks++;
         t->at_ns = dtp_ctx_now_ns(r->ctx);
@@ -455,6 +470,8 @@ void dtpi_race_text(const dtpi_race *r, char *text_out, size_t room)
                      r->end.hosts[i].name);
         add_item(text_out, room, item, &n_more);
     }
+    if (r->n_tries == 0 && r->relink_at_ns < INT64_MAX)
+        add_item(text_out, room, "no link has an IPv6 address", &n_more);
     const size_t at = strlen(text_out);
     if (n_more)
         snprintf(text_out + at, room - at, "%s... and %u more", at ? "; " : "", n_more);

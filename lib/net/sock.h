@@ -37,6 +37,8 @@ typedef struct dtpi_endpoint {
 dtp_status dtpi_endpoint_parse(const char *text, dtpi_endpoint *out, dtp_error *err);
 /* The first host that needs a look-up, -1: none; and what a look-up found (list may be NULL). */
 int dtpi_endpoint_next_name(const dtpi_endpoint *e);
+/* Adds links that came up since for a link-local address without a scope; false where there is none such. */
+bool dtpi_endpoint_relink(dtpi_endpoint *e);
 struct addrinfo;
 void dtpi_endpoint_add(dtpi_endpoint *e, int host, const struct addrinfo *list);
 /* Looks every name up, waiting for each. NOT_FOUND, TIMEOUT name the first host without an address. */
