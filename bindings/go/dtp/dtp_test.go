@@ -231,6 +231,15 @@ func TestRanksAgree(t *testing.T) {
 	}
 	defer g.Close()
 	useGroup(t, g)
+	next, err := g.Reform(background, 10*time.Second, 3)
+	if err != nil || next.Generation() != 2 {
+		t.Fatal(err, next.Generation())
+	}
+	defer next.Close()
+	useGroup(t, next)
+	if err := g.Barrier(background); !errors.Is(err, dtp.ErrPeer) {
+		t.Error(err)
+	}
 }
 
 func TestContextEndsAWait(t *testing.T) {

@@ -163,6 +163,11 @@ func (g *Group) Attempt() int {
 	return g.number(func(p *C.dtp_group) C.int32_t { return C.int32_t(C.dtp_group_attempt(p)) })
 }
 
+// Generation counts the memberships inside an attempt, from 1: one more after each Reform.
+func (g *Group) Generation() int {
+	return g.number(func(p *C.dtp_group) C.int32_t { return C.int32_t(C.dtp_group_generation(p)) })
+}
+
 func (g *Group) number(get func(*C.dtp_group) C.int32_t) int {
 	if g.ptr == nil {
 		return -1
@@ -214,6 +219,21 @@ func firstByte(data []byte) unsafe.Pointer {
 		return nil
 	}
 	return unsafe.Pointer(&data[0])
+}
+
+// Reform gives the survivors a new group, one generation later, without those that were lost; with
+// fewer than minSize ranks there is none. Collective over the live ranks; the old group is over.
+func (g *Group) Reform(ctx context.Context, timeout time.Duration, minSize int) (*Group, error) {
+	next := &Group{c: g.c}
+	err := g.call(ctx, func(detail *C.dtp_error) C.dtp_status {
+		opts := C.dtp_reform_opts{timeout_ms: C.int32_t(milliseconds(timeout)), min_size: C.int32_t(minSize)}
+		opts.size = C.sizeof_dtp_reform_opts
+		return C.dtp_group_reform(g.ptr, &opts, &next.ptr, detail)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return next, nil
 }
 
 // Abort ends the group for all ranks: each blocked or later call returns ErrAborted.

@@ -36,6 +36,7 @@ class Member(NamedTuple):
     node: int
     pid: int
     host: str
+    identity: int  # number in the first generation
 
 
 class _Pending:
@@ -141,7 +142,7 @@ class Group(Handle):
         out, err = Options("dtp_group_member"), new_error()
         check(lib.dtp_group_get(self.ptr, rank, out.ptr, err), err)
         m = out.ptr
-        return Member(m.rank, m.local_rank, m.node, m.pid, text(m.host) or "")
+        return Member(m.rank, m.local_rank, m.node, m.pid, text(m.host) or "", m.identity)
 
     # ---- control: small messages ----
 
@@ -266,6 +267,18 @@ class Group(Handle):
             lib.dtp_group_close,
         )
         return None if ptr == ffi.NULL else Group(ptr, self._ctx)
+
+    def reform(self, timeout_ms: int | None = None, min_size: int = 0) -> Group:
+        """The survivors go on without those that were lost: a new group, one generation later, with
+        the ranks in their order and numbered anew. Collective over the live ranks. This group, and
+        what was split from it, is over then: close it, and split the new one."""
+        opts, out, err = Options("dtp_reform_opts"), ffi.new("dtp_group **"), new_error()
+        opts.ptr.timeout_ms = timeout_ms or 0
+        opts.ptr.min_size = min_size
+        ptr = self._ctx.opened(
+            lib.dtp_group_reform(self.ptr, opts.ptr, out, err), err, out, lib.dtp_group_close
+        )
+        return Group(ptr, self._ctx)
 
     def abort(self, reason: str) -> None:
         """Ends the group for all ranks: each blocked or later call raises dtp.AbortedError."""

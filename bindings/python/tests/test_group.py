@@ -204,6 +204,32 @@ def test_a_dead_rank_is_named(start_ranks: StartRanks) -> None:
         assert ended[rank].out == "DTP_ERR_PEER [1] True\n", ended[rank]
 
 
+def test_survivors_reform(start_ranks: StartRanks) -> None:
+    ranks = start_ranks(
+        4,
+        """
+        import os, signal, dtp, numpy as np
+        g = dtp.init()
+        g.barrier()
+        if g.rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            while True:
+                g.allreduce(np.ones(10))
+        except dtp.PeerError:
+            new = g.reform(timeout_ms=10000, min_size=2)
+        g.close()
+        x = new.allreduce(np.ones(3))
+        print(new.generation, new.rank, new.size, x[0], new.member(2).identity)
+        new.close()
+        """,
+    )
+    ended = ranks.wait()
+    assert ended[2].code == -signal.SIGKILL
+    for rank, new in ((0, 0), (1, 1), (3, 2)):
+        assert ended[rank].out == f"2 {new} 3 3.0 3\n", ended[rank]
+
+
 def test_an_exception_that_ends_the_program_is_a_death(start_ranks: StartRanks) -> None:
     ranks = start_ranks(
         2,
