@@ -323,6 +323,7 @@ static void timer_due(dtpi_timer *t)
 
     agent_door_tick(agent, now);
     agent_parent_tick(agent, now);
+    agent_tree_tick(agent, now);
     dtpi_core_tick(agent->core, now);
     agent_after_input(agent);
 }
@@ -340,7 +341,7 @@ void agent_after_input(dtpi_agent *agent)
     if (agent->trouble.status < 0 && agent->parent)
         dtpi_link_break(agent->parent->link);
     at = DTPI_MIN(dtpi_core_next_ns(agent->core), agent_parent_next_ns(agent));
-    at = DTPI_MIN(at, agent_door_next_ns(agent));
+    at = DTPI_MIN(at, DTPI_MIN(agent_door_next_ns(agent), agent_tree_next_ns(agent)));
     if (agent->timer.slot && agent->timer.at_ns <= at)
         return;
     if (at != INT64_MAX)
@@ -349,6 +350,19 @@ void agent_after_input(dtpi_agent *agent)
 
 /* ---- life ---- */
 
+/* Keeps a copy; NULL stays NULL. */
+static dtp_status set_text(dtpi_agent *agent, char **kept, const char *text, dtp_error *err)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(agent->ctx);
+    char *copy = text ? dtpi_text_dup(a, text) : NULL;
+
+    if (text && !copy)
+        return dtpi_fail_nomem(err, strlen(text));
+    dtpi_text_free(a, *kept);
+    *kept = copy;
+    return DTP_OK;
+}
+
 static dtp_status copy_opts(dtpi_agent *agent, const dtpi_agent_opts *o, dtp_error *err)
 {
     agent->o = *o;
@@ -356,6 +370,13 @@ static dtp_status copy_opts(dtpi_agent *agent, const dtpi_agent_opts *o, dtp_err
     if (o->job && strlen(o->job) >= sizeof(agent->job))
         return dtpi_fail(err, DTP_ERR_INVAL, "job name '%.40s...' is longer than %zu bytes", o->job,
                          sizeof(agent->job) - 1);
+    dtp_status st = set_text(agent, &agent->root_text, o->root, err);
+    if (st >= 0)
+        st = set_text(agent, &agent->parent_text, o->parent, err);
+    if (st < 0)
+        return st;
+    agent->o.root = agent->root_text;
+    agent->o.parent = agent->parent_text;
     agent->insecure = !o->secret;
     if (o->secret)
         memcpy(agent->secret, o->secret, sizeof(agent->secret));
@@ -371,11 +392,10 @@ static dtp_status copy_opts(dtpi_agent *agent, const dtpi_agent_opts *o, dtp_err
 
 static dtp_status open_core(dtpi_agent *agent, dtp_error *err)
 {
-    uint64_t id;
-
     if (gethostname(agent->host, sizeof(agent->host) - 1) < 0 || !agent->host[0])
         snprintf(agent->host, sizeof(agent->host), "localhost");
-    randombytes_buf(&id, sizeof(id));
+    randombytes_buf(&agent->node_id, sizeof(agent->node_id));
+    agent->node_id = agent->node_id >> 1 | 1;       /* neither of the values that mean no node */
     const dtpi_core_opts co = {
         .a = dtpi_ctx_alloc(agent->ctx),
         .world_size = agent->o.world_size,
@@ -383,7 +403,7 @@ static dtp_status open_core(dtpi_agent *agent, dtp_error *err)
         .attempt = agent->o.attempt,
         .is_root = agent->o.is_root || !agent->o.root,
         .host = agent->host,
-        .node_id = id,
+        .node_id = agent->node_id,
         .host_rank = agent->o.host_rank_plus_1 - 1,
         .now_ns = dtp_ctx_now_ns(agent->ctx),
         .join_timeout_ns = agent->o.timeout_ms > 0 ? agent->o.timeout_ms * DTPI_NS_PER_MS : 0,
@@ -402,10 +422,13 @@ static dtp_status open_network(dtpi_agent *agent, dtp_error *err)
     }
     if (!agent->o.root)
         return DTP_OK;
-    if (!agent->o.is_root)
-        return agent_parent_seek(agent, agent->o.root, err);
-    const dtp_status st = dtpi_endpoint_parse(agent->o.root, &e, err);
-    return st < 0 ? st : agent_listen_tcp(agent, &e, err);
+    if (agent->o.is_root) {
+        const dtp_status st = dtpi_endpoint_parse(agent->o.root, &e, err);
+        return st < 0 ? st : agent_listen_tcp(agent, &e, err);
+    }
+    /* Others may be sent here. */
+    const dtp_status st = agent->tcp_fd < 0 ? agent_listen_at(agent, agent->o.listen, err) : DTP_OK;
+    return st < 0 ? st : agent_tree_seek(agent, err);
 }
 
 dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent **agent_out,
@@ -431,6 +454,8 @@ dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent
         st = open_core(agent, err);
     if (st >= 0)
         st = agent_files_open(agent, err);
+    if (st >= 0)
+        agent_tree_open(agent);
     if (st >= 0)
         st = open_network(agent, err);
     if (st >= 0)
@@ -468,6 +493,9 @@ void dtpi_agent_close(dtpi_agent *agent)
     agent_door_close(agent);
     agent_carriers_close(agent);
     agent_files_close(agent);
+    agent_tree_close(agent);
+    dtpi_text_free(a, agent->root_text);
+    dtpi_text_free(a, agent->parent_text);
     dtpi_core_free(agent->core);
     dtpi_free(a, agent->by_local, agent->n_by_local * sizeof(struct agent_conn *));
     dtpi_free(a, agent->by_child, agent->n_by_child * sizeof(struct agent_conn *));
@@ -504,8 +532,13 @@ dtp_status dtpi_agent_seek(dtpi_agent *agent, const char *root, dtp_error *err)
 
     if (st < 0)
         return st;
-    if (!agent->parent)
-        st = agent_parent_seek(agent, root, err);
+    if (!agent->parent) {
+        agent->n_gave_up = 0;
+        st = set_text(agent, &agent->root_text, root, err);
+        agent->o.root = agent->root_text;
+        if (st >= 0)
+            st = agent_tree_seek(agent, err);
+    }
     agent_after_input(agent);
     dtpi_ctx_leave(agent->ctx);
     return st;
@@ -515,6 +548,22 @@ void dtpi_agent_rank_failed(dtpi_agent *agent, int32_t rank, int32_t pid, const 
 {
     dtpi_core_rank_failed(agent->core, rank, pid, why, dtp_ctx_now_ns(agent->ctx));
     agent_after_input(agent);
+}
+
+void dtpi_agent_get_stats(const dtpi_agent *agent, dtpi_agent_stats *out)
+{
+    const int own[] = { agent->unix_fd, agent->tcp_fd, agent->spare_fd, agent->control_fd,
+                        agent->table_fd };
+
+    *out = (dtpi_agent_stats){ .number = agent->number, .n_fds = 3 };  /* the loop's: epoll, timer, event */
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(own); i++)
+        out->n_fds += own[i] >= 0;
+    for (const struct agent_conn *conn = agent->conns; conn; conn = conn->next) {
+        out->n_fds += 1 + (conn->pidfd >= 0);
+        out->n_children += conn->role == CONN_CHILD;
+        out->n_locals += conn->role == CONN_LOCAL;
+        out->n_strangers += conn->role == CONN_STRANGER;
+    }
 }
 
 bool dtpi_agent_is_done(const dtpi_agent *agent)

@@ -28,6 +28,9 @@ typedef struct dtpi_agent_opts {
     const char *net;            /* "tcp", "ucx" or NULL: "tcp" */
     bool encrypt;               /* control between agents; all agree */
     int timeout_ms;             /* of the join */
+    /* As in dtp_group_opts. */
+    uint32_t node, n_nodes, radix;
+    const char *parent;
     /* Whoever started process `pid` sees its end and calls dtpi_agent_rank_ended(): the agent needs no
      * descriptor to watch it. NULL: nobody does. */
     bool (*is_watched)(void *user, int32_t rank, int32_t pid);
@@ -55,6 +58,14 @@ void dtpi_agent_rank_failed(dtpi_agent *agent, int32_t rank, int32_t pid, const 
 const char *dtpi_agent_candidates(const dtpi_agent *agent);
 /* The root is elsewhere than was said: addresses as in `root`. */
 dtp_status dtpi_agent_seek(dtpi_agent *agent, const char *root, dtp_error *err);
+
+typedef struct dtpi_agent_stats {
+    uint32_t number;            /* in the tree, 0: the root */
+    uint32_t n_children, n_locals;
+    uint32_t n_strangers;
+    uint32_t n_fds;             /* descriptors, without UCX's and node memory under way */
+} dtpi_agent_stats;
+void dtpi_agent_get_stats(const dtpi_agent *agent, dtpi_agent_stats *out);
 
 /* Every local rank that joined has left or ended. */
 bool dtpi_agent_is_done(const dtpi_agent *agent);

@@ -357,6 +357,11 @@ dtp_status agent_listen_unix(dtpi_agent *agent, dtp_error *err)
 
 static dtp_status watch_tcp(dtpi_agent *agent, dtp_error *err)
 {
+    dtpi_sa own = { 0 };
+    socklen_t len = sizeof(own);
+
+    if (getsockname(agent->tcp_fd, &own.any, &len) == 0)
+        agent->port = dtpi_sa_port(&own);
     agent->tcp_source = (dtpi_source){ .fd = agent->tcp_fd, .events = EPOLLIN, .ready = tcp_ready };
     return dtpi_source_add(agent->ctx, &agent->tcp_source, err);
 }

@@ -169,6 +169,7 @@ void agent_welcome_all(dtpi_agent *agent)
             welcome(agent->by_local[i], m, fds);
     if (!m)
         dtpi_fail_nomem(&agent->trouble, 0);
+    dtpi_close_fd(&agent->control_fd);      /* all who ever get it have it */
 }
 
 /* A generation begins: its members get a control page of its own, the table stays. */
@@ -181,6 +182,7 @@ void agent_formed_all(dtpi_agent *agent, dtpi_msg *msg)
     for (uint32_t i = 0; i < agent->n_by_local; i++)
         if (agent->by_local[i] && dtpi_core_is_local_member(agent->core, DTPI_WORLD_ID, i))
             dtpi_link_send(agent->by_local[i]->link, msg, fds, 2);
+    dtpi_close_fd(&agent->control_fd);
 }
 
 /* ---- node memory ---- */

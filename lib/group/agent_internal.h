@@ -20,6 +20,7 @@ struct agent_conn {
     uint32_t slot;              /* connecting: number of the try */
     dtpi_link *link;
     dtpi_hs hs;
+    bool has_come;              /* connecting: asked where it belongs */
     bool is_proven;             /* stranger or connecting: a large message is under way */
     dtpi_timer probe_timer;
     int64_t since_ns;
@@ -61,6 +62,7 @@ struct dtpi_agent {
     dtp_ctx *ctx;
     dtpi_agent_opts o;
     uint32_t generation;
+    uint16_t port;              /* of the TCP listener, 0: none */
     char job[64], host[DTPI_HOST_MAX + 1];
     uint8_t secret[DTP_SECRET_BYTES];
     bool insecure, wants_ucx;
@@ -79,6 +81,17 @@ struct dtpi_agent {
     /* agent_parent.c */
     dtpi_race *race;            /* NULL: no parent is sought */
     struct agent_conn *parent;  /* proven */
+
+    /* agent_tree.c */
+    char *root_text, *parent_text;
+    uint64_t node_id, parent_id;        /* who is sought: 0 the root, PARENT_ANY whoever is there */
+    bool is_sent;               /* to a parent that is not the root, until */
+    int64_t give_up_ns;
+    uint32_t n_gave_up;
+    uint32_t number, radix;     /* in the tree, as the root or the source gave it */
+    char sent_to[DTPI_ADDRESSES_MAX];
+    struct agent_place *places; /* at the root: who has come, by number - 1 */
+    uint32_t n_places, cap_places;
 
     /* agent_files.c */
     int control_fd, table_fd;
@@ -122,6 +135,24 @@ int64_t agent_parent_next_ns(const dtpi_agent *agent);
 void agent_parent_tick(dtpi_agent *agent, int64_t now_ns);
 void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
 void agent_parent_failed(struct agent_conn *conn, dtp_status why);
+
+/* The connection is that to the parent. */
+void agent_parent_is(struct agent_conn *conn);
+/* The connection that was to be the parent's is of no use. */
+void agent_parent_lost(struct agent_conn *conn, const char *why);
+
+/* agent_tree.c: who is whose parent */
+void agent_tree_open(dtpi_agent *agent);
+void agent_tree_close(dtpi_agent *agent);
+/* Begins to look for the parent, or looks again. */
+dtp_status agent_tree_seek(dtpi_agent *agent, dtp_error *err);
+void agent_tree_tick(dtpi_agent *agent, int64_t now_ns);
+int64_t agent_tree_next_ns(const dtpi_agent *agent);
+/* Child: says who it is, and hears where it belongs. */
+bool agent_tree_come(struct agent_conn *conn);
+void agent_tree_placed(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+/* The other end: takes the child or sends it on; false: it belongs nowhere, to be closed. */
+bool agent_tree_serve(struct agent_conn *conn, const dtpi_frame *f);
 
 /* agent_probe.c: do large messages pass */
 void agent_probe_start(struct agent_conn *conn, bool is_client);

@@ -54,7 +54,7 @@ static const dtpi_race_ops race_ops = { .connected = race_connected, .failed = r
 dtp_status agent_parent_seek(dtpi_agent *agent, const char *candidates, dtp_error *err)
 {
     agent_parent_stop(agent);
-    return dtpi_race_open(agent->ctx, candidates, 0, &race_ops, agent, &agent->race, err);
+    return dtpi_race_open(agent->ctx, candidates, agent->port, &race_ops, agent, &agent->race, err);
 }
 
 static void close_connecting(dtpi_agent *agent)
@@ -74,7 +74,7 @@ void agent_parent_stop(dtpi_agent *agent)
 
 /* ---- those who do not answer, or wrongly ---- */
 
-static void lost(struct agent_conn *conn, const char *why)
+void agent_parent_lost(struct agent_conn *conn, const char *why)
 {
     dtpi_agent *agent = conn->agent;
     const uint32_t try = conn->slot;
@@ -142,10 +142,10 @@ void agent_parent_failed(struct agent_conn *conn, dtp_status why)
         return;
     }
     getsockopt(dtpi_link_fd(conn->link), SOL_SOCKET, SO_ERROR, &e, &len);
-    lost(conn, e                        ? strerror(e)
-               : why == DTP_END         ? "it closed the connection"
-               : why == DTP_ERR_TIMEOUT ? "it accepts, but does not speak"
-                                        : dtp_status_text(why));
+    agent_parent_lost(conn, e                        ? strerror(e)
+                            : why == DTP_END         ? "it closed the connection"
+                            : why == DTP_ERR_TIMEOUT ? "it accepts, but does not speak"
+                                                     : dtp_status_text(why));
     agent_after_input(agent);
 }
 
@@ -162,13 +162,13 @@ static void refused(struct agent_conn *conn, const dtp_error *err)
         agent_parent_stop(agent);
         dtpi_core_parent_end(agent->core, err->status, err->text, dtp_ctx_now_ns(agent->ctx));
     } else {
-        lost(conn, err->text);
+        agent_parent_lost(conn, err->text);
     }
 }
 
 /* ---- the one that proves itself ---- */
 
-static void is_parent(struct agent_conn *conn)
+void agent_parent_is(struct agent_conn *conn)
 {
     dtpi_agent *agent = conn->agent;
 
@@ -186,10 +186,12 @@ void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(conn->agent->ctx));
     dtp_error err;
 
+    if (conn->has_come) {
+        agent_tree_placed(conn, data, bytes);
+        return;
+    }
     if (conn->is_proven) {
-        if (agent_probe_answer(conn, data, bytes))
-            is_parent(conn);
-        else
+        if (!agent_probe_answer(conn, data, bytes) || !agent_tree_come(conn))
             agent_parent_failed(conn, DTP_ERR_PROTO);
         return;
     }

@@ -27,14 +27,11 @@ static bool send_pad(struct agent_conn *conn, size_t bytes)
     return m && dtpi_link_send(conn->link, m, NULL, 0);
 }
 
-static bool is_pad(const uint8_t *data, size_t bytes, bool *is_empty_out)
+static bool is_pad(const uint8_t *data, size_t bytes)
 {
     dtpi_frame f;
 
-    if (!dtpi_frame_read(data, bytes, &f) || f.type != DTPI_F_PAD)
-        return false;
-    *is_empty_out = f.bytes == 0;
-    return true;
+    return dtpi_frame_read(data, bytes, &f) && f.type == DTPI_F_PAD;
 }
 
 /* Both ends: what follows the proof is sealed. */
@@ -72,27 +69,29 @@ static void probe_due(dtpi_timer *t)
     agent_conn_close(conn);
 }
 
-/* The parent's end: sends it back, and takes the child when that has arrived. */
+/* The parent's end: sends it back; when that has arrived, the child says who it is. */
 void agent_probe_serve(struct agent_conn *conn, const uint8_t *data, size_t bytes)
 {
-    bool is_empty;
+    const bool was_pad = is_pad(data, bytes);
+    dtpi_frame f;
 
-    if (!is_pad(data, bytes, &is_empty) || (is_empty ? !agent_promote(conn) : !send_pad(conn, PAD_BYTES))) {
+    if (was_pad ? !send_pad(conn, PAD_BYTES)
+                : !dtpi_frame_read(data, bytes, &f) || f.type != DTPI_F_COME ||
+                      !agent_tree_serve(conn, &f)) {
         agent_conn_close(conn);
         return;
     }
     conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
     conn->probe_timer.due = probe_due;
-    if (!is_empty)
+    if (was_pad)
         dtpi_timer_set(conn->agent->ctx, &conn->probe_timer, conn->since_ns + STUCK_MS * DTPI_NS_PER_MS, NULL);
 }
 
 /* The child's end: true when its message came back. */
 bool agent_probe_answer(struct agent_conn *conn, const uint8_t *data, size_t bytes)
 {
-    bool is_empty;
-
-    return is_pad(data, bytes, &is_empty) && !is_empty && send_pad(conn, 0);
+    (void)conn;
+    return is_pad(data, bytes);
 }
 
 /* Old enough that the parent may have ended it because its answer got stuck. */

@@ -60,6 +60,7 @@ void dtpi_core_free(dtpi_core *c)
         c->groups = g->next;
         core_group_free(c, g);
     }
+    dtpi_text_free(&a, c->addresses);
     core_table_free(c);
     core_below_free(&c->below);
     dtpi_free(&a, c->verdict.failed, c->verdict.n_failed * sizeof(*c->verdict.failed));
@@ -118,10 +119,22 @@ dtpi_msg *core_keep(dtpi_core *c, const dtpi_in *in)
     return core_msg(c, &b);
 }
 
+static void count_sent(dtpi_core *c, const dtpi_msg *m)
+{
+    c->stats.n_sent[m->buf.data[1] % DTPI_F_END]++;
+    c->stats.bytes_sent += m->buf.len;
+}
+
+static void count_received(dtpi_core *c, const dtpi_in *in)
+{
+    c->stats.n_received[in->bytes > 1 ? in->data[1] % DTPI_F_END : 0]++;
+    c->stats.bytes_received += in->bytes;
+}
+
 void core_send_local(dtpi_core *c, uint32_t slot, dtpi_msg *m)
 {
     if (m && !c->ended) {
-        c->n_sent++;
+        count_sent(c, m);
         c->ops->to_local(c->user, slot, m);
     }
 }
@@ -129,7 +142,7 @@ void core_send_local(dtpi_core *c, uint32_t slot, dtpi_msg *m)
 void core_send_child(dtpi_core *c, uint32_t slot, dtpi_msg *m)
 {
     if (m && !c->ended) {
-        c->n_sent++;
+        count_sent(c, m);
         c->ops->to_child(c->user, slot, m);
     }
 }
@@ -152,8 +165,13 @@ void core_to_parent(dtpi_core *c, dtpi_buf *b)
 {
     DTPI_AUTO(msg) dtpi_msg *m = core_msg(c, b);
 
+    core_send_parent(c, m);
+}
+
+void core_send_parent(dtpi_core *c, dtpi_msg *m)
+{
     if (m && c->has_parent && !c->ended) {
-        c->n_sent++;
+        count_sent(c, m);
         c->ops->to_parent(c->user, m);
     }
 }
@@ -295,6 +313,7 @@ void dtpi_core_local_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
     c->now = now_ns;
     if (!is_local(c, slot))
         return;
+    count_received(c, in);
     if (!dtpi_frame_read(in->data, in->bytes, &f) || f.attempt != c->o.attempt) {
         core_refuse(c, slot, DTP_ERR_PROTO, "malformed message from rank %d", c->locals[slot].rank);
         dtpi_core_local_end(c, slot, "broke the protocol", now_ns);
@@ -372,6 +391,7 @@ void dtpi_core_child_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
     if (!is_child(c, slot))
         return;
     c->children[slot].heard_ns = now_ns;
+    count_received(c, in);
     if (!dtpi_frame_read(in->data, in->bytes, &f) || f.attempt != c->o.attempt)
         ok = false;
     else if (f.generation != c->generation)
@@ -405,6 +425,7 @@ void dtpi_core_parent_msg(dtpi_core *c, const dtpi_in *in, int64_t now_ns)
 
     c->now = now_ns;
     c->parent_heard_ns = now_ns;
+    count_received(c, in);
     if (!dtpi_frame_read(in->data, in->bytes, &f) || f.attempt != c->o.attempt)
         return;
     if (f.generation != c->generation) {
@@ -482,7 +503,13 @@ void dtpi_core_parent_end(dtpi_core *c, dtp_status status, const char *why, int6
 
 void dtpi_core_set_addresses(dtpi_core *c, const char *addresses)
 {
-    snprintf(c->addresses, sizeof(c->addresses), "%s", addresses);
+    dtpi_text_free(&c->a, c->addresses);
+    c->addresses = dtpi_text_ndup(&c->a, addresses, strnlen(addresses, DTPI_ADDRESSES_MAX - 1));
+}
+
+void dtpi_core_set_children(dtpi_core *c, uint32_t n)
+{
+    c->o.n_children_plus_1 = n + 1;
 }
 
 void dtpi_core_parent_trouble(dtpi_core *c, const char *why)
@@ -641,5 +668,18 @@ uint64_t dtpi_core_n_stale(const dtpi_core *c)
 
 uint64_t dtpi_core_n_sent(const dtpi_core *c)
 {
-    return c->n_sent;
+    uint64_t n = 0;
+
+    for (int i = 0; i < DTPI_F_END; i++)
+        n += c->stats.n_sent[i];
+    return n;
+}
+
+void dtpi_core_get_stats(const dtpi_core *c, dtpi_core_stats *out)
+{
+    *out = c->stats;
+    out->n_below = c->n_below;
+    out->n_children = 0;
+    for (uint32_t i = 0; i < c->n_children; i++)
+        out->n_children += c->children[i].used;
 }

@@ -18,7 +18,7 @@
 
 typedef struct dtpi_core dtpi_core;
 
-enum { DTPI_STANDBYS = 3, DTPI_ADDRESSES_MAX = 256 };
+enum { DTPI_STANDBYS = 3, DTPI_ADDRESSES_MAX = 576 };
 
 typedef struct dtpi_core_opts {
     const dtp_allocator *a;
@@ -80,6 +80,8 @@ void dtpi_core_child_end(dtpi_core *core, uint32_t slot, int64_t now_ns);
 void dtpi_core_parent_end(dtpi_core *core, dtp_status status, const char *why, int64_t now_ns);
 /* Where this agent can be reached, as `root` of dtp_group_opts; before the parent is there. */
 void dtpi_core_set_addresses(dtpi_core *core, const char *addresses);
+/* How many children will come, once that is known; before the parent is there. */
+void dtpi_core_set_children(dtpi_core *core, uint32_t n);
 /* Why the parent is not reached yet, for the text of a deadline. */
 void dtpi_core_parent_trouble(dtpi_core *core, const char *why);
 /* The driver failed at something that all need (no memory for the table): ends the group. */
@@ -138,7 +140,14 @@ uint32_t dtpi_core_generation(const dtpi_core *core);
 uint32_t dtpi_core_n_members(const dtpi_core *core);            /* of the present generation */
 /* Messages of another generation that were dropped. */
 uint64_t dtpi_core_n_stale(const dtpi_core *core);
-/* Messages sent so far, for tests and reports. */
+
+/* For tests and reports: messages by type (frame.h) so far, and how things stand. */
+typedef struct dtpi_core_stats {
+    uint32_t n_sent[DTPI_F_END], n_received[DTPI_F_END];
+    uint64_t bytes_sent, bytes_received;
+    uint32_t n_children, n_below;       /* ranks of this subtree */
+} dtpi_core_stats;
+void dtpi_core_get_stats(const dtpi_core *core, dtpi_core_stats *out);
 uint64_t dtpi_core_n_sent(const dtpi_core *core);
 
 #endif /* DTPI_GROUP_CORE_H */

@@ -192,8 +192,8 @@ struct dtpi_core {
     uint32_t n_came;            /* joins seen, refused ones too */
     uint32_t n_rows_sent;       /* own rows that went up */
     bool sent_complete;
-    char addresses[DTPI_ADDRESSES_MAX];
-    dtpi_standby standbys[DTPI_STANDBYS];
+    char *addresses;            /* NULL: none */
+    dtpi_standby *standbys;     /* at the root, until it has made the table */
     uint32_t n_standbys;
     int64_t join_at_ns, flush_at_ns;
     bool has_table;
@@ -208,7 +208,7 @@ struct dtpi_core {
     bool has_verdict;
     bool is_out_of_memory;      /* the root has been told */
     bool ended;
-    uint64_t n_sent;
+    dtpi_core_stats stats;
 };
 
 /* core.c */
@@ -218,6 +218,7 @@ dtpi_buf core_begin(const dtpi_core *c, uint8_t type, uint64_t group, uint8_t la
 void core_to_local(dtpi_core *c, uint32_t slot, dtpi_buf *b);
 void core_to_child(dtpi_core *c, uint32_t slot, dtpi_buf *b);
 void core_to_parent(dtpi_core *c, dtpi_buf *b);
+void core_send_parent(dtpi_core *c, dtpi_msg *m);
 dtpi_msg *core_msg(dtpi_core *c, dtpi_buf *b);
 void core_send_local(dtpi_core *c, uint32_t slot, dtpi_msg *m);
 void core_send_child(dtpi_core *c, uint32_t slot, dtpi_msg *m);

@@ -46,7 +46,9 @@ typedef enum dtpi_frame_type {
     DTPI_F_PAD = 28,        /* between agents, after the proof: do large messages pass? */
     DTPI_F_LOST = 29,       /* between agents, up: a child's agent ended */
     DTPI_F_FAILED = 30,     /* rank up: I cannot go on, and why */
-    DTPI_F_END = 31
+    DTPI_F_COME = 31,       /* between agents, after the proof: who I am, and where I was sent */
+    DTPI_F_PLACE = 32,      /* and the answer: my child, or another's */
+    DTPI_F_END = 33
 } dtpi_frame_type;
 
 typedef struct dtpi_frame {

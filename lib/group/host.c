@@ -117,6 +117,10 @@ static dtp_status open_agent(struct host *h, const dtp_group_opts *o, bool liste
         .net = o->net,
         .encrypt = o->encrypt,
         .timeout_ms = o->timeout_ms,
+        .node = (uint32_t)o->node,
+        .n_nodes = (uint32_t)o->n_nodes,
+        .radix = (uint32_t)o->radix,
+        .parent = o->parent,
         .host_rank_plus_1 = o->rank + 1,
     };
     return dtpi_agent_open(h->ctx, &ao, &h->agent, err);

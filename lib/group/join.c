@@ -204,7 +204,7 @@ static void send_up(dtpi_core *c, bool complete)
     dtpi_wr_u8(&b, complete);
     dtpi_wr_u64(&b, c->o.node_id);
     dtpi_wr_text(&b, c->host);
-    dtpi_wr_text(&b, c->addresses);
+    dtpi_wr_text(&b, c->addresses ? c->addresses : "");
     dtpi_wr_u32(&b, c->n_up);
     dtpi_buf_append(&b, c->up.data, c->up.len);
     b.failed |= c->up.failed;
@@ -279,10 +279,14 @@ static bool read_head(dtpi_core *c, uint32_t slot, dtpi_rd *r, uint32_t *world_o
 /* The first of the root's children that can be reached stand by. */
 static void note_standby(dtpi_core *c, uint64_t node, const char *addresses)
 {
+    if (!c->o.is_root || !addresses[0] || c->n_standbys == DTPI_STANDBYS)
+        return;
     for (uint32_t i = 0; i < c->n_standbys; i++)
         if (c->standbys[i].node == node)
             return;
-    if (!c->o.is_root || !addresses[0] || c->n_standbys == DTPI_STANDBYS)
+    if (!c->standbys)
+        c->standbys = dtpi_alloc_array(&c->a, DTPI_STANDBYS, sizeof(*c->standbys));
+    if (!c->standbys)
         return;
     dtpi_standby *s = &c->standbys[c->n_standbys++];
     s->node = node;

@@ -211,10 +211,7 @@ bool core_on_kv(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const d
     }
     if (!g->is_top) {
         DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
-        if (m && c->has_parent) {
-            c->n_sent++;
-            c->ops->to_parent(c->user, m);
-        }
+        core_send_parent(c, m);
         return true;
     }
     g->keys.a = &c->a;

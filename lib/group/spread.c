@@ -130,6 +130,8 @@ static void free_gathered(dtpi_core *c, uint32_t n_rows)
     dtpi_free(&c->a, c->rows, n_rows * sizeof(*c->rows));
     dtpi_free(&c->a, c->nodes, c->cap_nodes * sizeof(*c->nodes));
     dtpi_free(&c->a, c->node_slots, 2 * (size_t)c->cap_nodes * sizeof(*c->node_slots));
+    dtpi_free(&c->a, c->standbys, DTPI_STANDBYS * sizeof(*c->standbys));
+    c->standbys = NULL;
     c->rows = NULL;
     c->nodes = NULL;
     c->node_slots = NULL;
@@ -200,17 +202,16 @@ void core_make_table(dtpi_core *c)
     stand(c);
 }
 
-static bool read_standbys(dtpi_core *c, dtpi_rd r)
+/* What follows the rows of the first part. */
+static bool read_standbys(dtpi_rd r, dtpi_standby out[DTPI_STANDBYS], uint32_t *n_out)
 {
-    const uint32_t n = dtpi_rd_u32(&r);
-
-    if (n > DTPI_STANDBYS)
+    *n_out = dtpi_rd_u32(&r);
+    if (*n_out > DTPI_STANDBYS)
         return false;
-    for (uint32_t i = 0; i < n; i++) {
-        c->standbys[i].node = dtpi_rd_u64(&r);
-        dtpi_rd_text(&r, c->standbys[i].addresses, sizeof(c->standbys[i].addresses));
+    for (uint32_t i = 0; i < *n_out; i++) {
+        out[i].node = dtpi_rd_u64(&r);
+        dtpi_rd_text(&r, out[i].addresses, sizeof(out[i].addresses));
     }
-    c->n_standbys = r.failed ? 0 : n;
     return dtpi_rd_done(&r);
 }
 
@@ -219,7 +220,8 @@ static bool part_fits(dtpi_core *c, const struct core_part *p, const dtpi_frame 
 {
     const size_t rows_end = p->rows_at + (size_t)p->n_rows * CORE_ROW_BYTES;
     const uint32_t row_part = core_first_row_part(c);
-    uint32_t n_nodes = 0, n_rows = 0;
+    uint32_t n_nodes = 0, n_rows = 0, n_standbys;
+    dtpi_standby standbys[DTPI_STANDBYS];
 
     if (f->seq < row_part || c->n_parts == 1)
         n_nodes = DTPI_MIN(c->n_nodes - f->seq * core_nodes_per_part(c), core_nodes_per_part(c));
@@ -232,8 +234,8 @@ static bool part_fits(dtpi_core *c, const struct core_part *p, const dtpi_frame 
         (n_rows && p->first_rank != (f->seq - row_part) * core_rows_per_part(c)))
         return false;
     if (f->seq == 0)
-        return read_standbys(c, dtpi_rd_init(f->body - DTPI_FRAME_BYTES + rows_end,
-                                             p->bytes - rows_end));
+        return read_standbys(dtpi_rd_init(f->body - DTPI_FRAME_BYTES + rows_end,
+                                          p->bytes - rows_end), standbys, &n_standbys);
     return rows_end == p->bytes;
 }
 
@@ -287,6 +289,12 @@ void core_table_free(dtpi_core *c)
 
 uint32_t dtpi_core_standbys(const dtpi_core *c, dtpi_standby out[DTPI_STANDBYS])
 {
-    memcpy(out, c->standbys, sizeof(c->standbys));
-    return c->n_standbys;
+    struct core_part p;
+    uint32_t n;
+
+    if (!c->has_table || !core_part_read(c->parts[0], &p))
+        return 0;
+    const size_t rows_end = p.rows_at + (size_t)p.n_rows * CORE_ROW_BYTES;
+    return read_standbys(dtpi_rd_init(c->parts[0]->buf.data + rows_end, p.bytes - rows_end), out, &n)
+               ? n : 0;
 }

@@ -11,6 +11,7 @@
 #include "ctx/ctx.h"
 #include "group/agent.h"
 #include "group/group.h"
+#include "group/tree.h"
 
 static const uint8_t secret[DTP_SECRET_BYTES] = "a secret of thirty-two bytes...";
 static const uint8_t other_secret[DTP_SECRET_BYTES] = "another one";
@@ -20,10 +21,12 @@ struct nodes {
     const char *job;
     char root[64];
     int n_nodes, n_ranks;
-    int first[9];               /* of each node, and the end */
+    int first[18];               /* of each node, and the end */
     int victim;                 /* -1: nobody */
     int timeout_ms;
     const char *net;
+    uint32_t radix;
+    bool keeps_at;              /* at_ns stays mapped */
     bool insecure, encrypt;
     int odd_node;               /* has another secret; 0: none */
     int64_t *at_ns;             /* shared */
@@ -86,6 +89,19 @@ static const uint8_t *secret_of(const struct nodes *w, int node)
     return node > 0 && node == w->odd_node ? other_secret : secret;
 }
 
+/* Descriptors: two a local rank, one a child, and a few; strangers and UCX come and go. */
+static void check_stats(const dtpi_agent *agent, const dtpi_agent_opts *o, const struct nodes *w)
+{
+    const uint32_t radix = w->radix ? w->radix : DTPI_TREE_MAX_RADIX;
+    dtpi_agent_stats stats;
+
+    dtpi_agent_get_stats(agent, &stats);
+    RANK_CHECK(stats.n_children <= radix);
+    RANK_CHECK(stats.n_fds <= 2 * o->n_local + radix + 8 + stats.n_strangers);
+    if (stats.n_children > 0 && !o->is_root)
+        __atomic_store_n(&w->at_ns[101], 1, __ATOMIC_RELAXED);
+}
+
 static void run_agent(int node, const struct nodes *w)
 {
     char name[80];
@@ -98,14 +114,16 @@ static void run_agent(int node, const struct nodes *w)
                                 .socket = name, .root = w->root, .is_root = node == 0,
                                 .secret = secret_of(w, node), .net = w->net,
                                 .encrypt = w->encrypt,
-                                .timeout_ms = w->timeout_ms };
+                                .timeout_ms = w->timeout_ms, .radix = w->radix };
     const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir(), .log = agent_log,
                               .log_user = (void *)(uintptr_t)w, .log_level = DTP_LOG_INFO };
     rank_me = 1000 + node;
     RANK_OK(dtp_ctx_open(&co, &ctx, ERR));
     RANK_OK(dtpi_agent_open(ctx, &o, &agent, ERR));
-    while (!dtpi_agent_is_done(agent) || !dtpi_agent_is_idle(agent))
+    while (!dtpi_agent_is_done(agent) || !dtpi_agent_is_idle(agent)) {
         RANK_CHECK(dtp_ctx_dispatch(ctx, -1, ERR) >= 0);
+        check_stats(agent, &o, w);
+    }
     /* Those who come late to a group that failed are told why. */
     const int64_t end = ranks_now_ns() + 500 * DTPI_NS_PER_MS;
     while (dtpi_agent_failed_early(agent) && ranks_now_ns() < end)
@@ -181,7 +199,8 @@ static void run_nodes(struct nodes *w, int killed)
             fail_msg("child %d (of %d agents) ended with status 0x%x", i, w->n_nodes, status[i]);
     /* Both ends of every pair of agents. */
     assert_int_equal(w->at_ns[100], w->net && strcmp(w->net, "ucx") == 0 ? 2 * (w->n_nodes - 1) : 0);
-    munmap(w->at_ns, 4096);
+    if (!w->keeps_at)
+        munmap(w->at_ns, 4096);
 }
 
 /* ---- calls ---- */
@@ -249,6 +268,22 @@ static void test_calls_work_across_nodes(void **state)
     for (size_t i = 0; i < 4; i++) {
         struct nodes w = nodes_of(layouts[i], all_calls);
         run_nodes(&w, -1);
+    }
+}
+
+static void test_nodes_form_a_tree_of_small_radix(void **state)
+{
+    static const char *const layouts[] = { "2222", "1111111", "112112112", "1111111111111111" };
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        struct nodes w = nodes_of(layouts[i], all_calls);
+        int64_t *at_ns = w.at_ns;
+        w.radix = 2;
+        w.keeps_at = true;
+        run_nodes(&w, -1);
+        assert_int_equal(at_ns[101], 1);        /* somebody below the root has children */
+        munmap(at_ns, 4096);
     }
 }
 
@@ -662,6 +697,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_work_across_nodes),
+        cmocka_unit_test(test_nodes_form_a_tree_of_small_radix),
         cmocka_unit_test(test_insecure_groups_work_across_nodes_when_all_agree),
         cmocka_unit_test(test_calls_work_encrypted),
         cmocka_unit_test(test_large_messages_cross_nodes),
