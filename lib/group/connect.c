@@ -26,8 +26,7 @@ static dtp_status derive_socket(const dtp_group_opts *o, char *name_out, size_t 
     crypto_generichash_state s;
     uint64_t numbers[4] = { geteuid(), o->attempt };
     /* Several nodes on one machine are told apart where their numbers are known. */
-    if (o->n_nodes > 0)
-        numbers[2] = (uint64_t)o->node + 1;
+    numbers[2] = (uint64_t)o->node;
     if (stat("/proc/self/ns/ipc", &ns) == 0)
         numbers[3] = ns.st_ino;
     else if (errno != ENOENT)

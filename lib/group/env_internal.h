@@ -38,6 +38,9 @@ dtp_status env_launcher_from_env(struct found *f, const struct launcher **out, d
 /* The rest of what that launcher says: its node, where the root is, the job. */
 dtp_status env_place_from_env(const struct launcher *l, struct found *f, dtp_error *err);
 
+/* Tasks were laid out by hand: rank 0 may be on any node, and the nodes' numbers are no places in a tree. */
+bool env_slurm_is_arbitrary_from_env(const struct launcher *l);
+
 /* env_root.c: the root's address, or the board to look for it. */
 dtp_status env_root_from_env(const struct launcher *l, struct found *f, dtp_error *err);
 

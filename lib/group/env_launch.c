@@ -157,6 +157,13 @@ dtp_status env_launcher_from_env(struct found *f, const struct launcher **out, d
 
 /* ---- where it is ---- */
 
+bool env_slurm_is_arbitrary_from_env(const struct launcher *l)
+{
+    const char *how = env_text_from_env("SLURM_DISTRIBUTION");
+
+    return l->kind == LAUNCHER_SLURM && how && strncmp(how, "arbitrary", 9) == 0;
+}
+
 /* This node's place among the nodes, where the launcher numbers them. */
 static dtp_status node_from_env(const struct launcher *l, struct found *f, dtp_error *err)
 {
@@ -174,7 +181,7 @@ static dtp_status node_from_env(const struct launcher *l, struct found *f, dtp_e
         return dtpi_fail(err, DTP_ERR_FORMAT, "%s=%lld contradicts %s=%lld (world size %d)", l->node,
                          (long long)node, l->n_nodes, (long long)n_nodes, f->o.world_size);
     f->o.node = (int32_t)node;
-    f->o.n_nodes = (int32_t)n_nodes;
+    f->o.n_nodes = env_slurm_is_arbitrary_from_env(l) ? 0 : (int32_t)n_nodes;
     return DTP_OK;
 }
 

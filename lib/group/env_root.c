@@ -131,19 +131,16 @@ static dtp_status derived_from_env(struct found *f, dtp_error *err)
     return DTP_OK;
 }
 
-static dtp_status slurm_from_env(struct found *f, bool may_board, dtp_error *err)
+static dtp_status slurm_from_env(const struct launcher *l, struct found *f, bool may_board, dtp_error *err)
 {
-    const char *how = env_text_from_env("SLURM_DISTRIBUTION");
-
     if (may_board && env_text_from_env("PMIX_NAMESPACE"))
         return use_board(f, "pmix", NULL, err);
-    if (!how || strncmp(how, "arbitrary", 9) != 0)
+    if (!env_slurm_is_arbitrary_from_env(l))
         return derived_from_env(f, err);
-    /* Rank 0 may be on any node. */
     if (may_board && env_text_from_env("PMI_FD"))
         return use_board(f, "pmi2", NULL, err);
     return dtpi_fail(err, DTP_ERR_FORMAT, "SLURM_DISTRIBUTION=%.40s does not say where rank 0 is: set "
-                                          "DTP_ROOT or DTP_BOARD", how);
+                                          "DTP_ROOT or DTP_BOARD", env_text_from_env("SLURM_DISTRIBUTION"));
 }
 
 /* ---- together ---- */
@@ -174,7 +171,7 @@ dtp_status env_root_from_env(const struct launcher *l, struct found *f, dtp_erro
     if (addr && l->kind != LAUNCHER_DTP)
         return master_from_env(l, addr, may_board, f, err);
     if (l->kind == LAUNCHER_SLURM)
-        return slurm_from_env(f, may_board, err);
+        return slurm_from_env(l, f, may_board, err);
     if (may_board && l->kind == LAUNCHER_OPEN_MPI && env_text_from_env("PMIX_NAMESPACE"))
         return use_board(f, "pmix", NULL, err);
     if (may_board && l->kind == LAUNCHER_HYDRA && env_text_from_env("PMI_FD"))

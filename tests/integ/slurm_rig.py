@@ -25,6 +25,7 @@ SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={dir}/state
 SlurmdSpoolDir={dir}/spool.%n
+TmpFS={dir}/tmp.%n
 SlurmctldPidFile={dir}/ctld.pid
 SlurmdPidFile={dir}/d.%n.pid
 SlurmctldLogFile={dir}/ctld.log
@@ -75,6 +76,7 @@ class Slurm:
         os.mkdir(f"{self.dir}/state")
         for i in range(self.nodes):
             os.mkdir(f"{self.dir}/spool.t{i + 1}")
+            os.mkdir(f"{self.dir}/tmp.t{i + 1}")
         with open(f"{self.dir}/munge.key", "wb") as f:
             f.write(os.urandom(128))
         os.chmod(f"{self.dir}/munge.key", 0o600)

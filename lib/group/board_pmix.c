@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * board_pmix.c - PMIx as a board: Open MPI's mpirun, srun --mpi=pmix, prterun. A module, for libpmix
+ * brings threads, hwloc and libevent.
+ *
+ * Rank 0 commits, the others ask for what rank 0 has: the servers fetch it, so nobody has to take part
+ * in a fence. PMIx counts its users, so that MPI in the same process may come before or after.
+ * Source: PMIx standard 3 and later, https://pmix.github.io/standard
+ */
+#include <pmix.h>
+
+#include "group/board.h"
+
+struct pmix {
+    const dtp_allocator *a;
+    pmix_proc_t self;
+};
+
+static dtp_status failed(dtp_error *err, const char *doing, pmix_status_t rc)
+{
+    return dtpi_fail(err, DTP_ERR_IO, "PMIx: cannot %s: %s", doing, PMIx_Error_string(rc));
+}
+
+static dtp_status pmix_open(const dtp_allocator *a, const dtpi_board_opts *o, int64_t until_ns,
+                            void **state_out, dtp_error *err)
+{
+    struct pmix *p = dtpi_alloc(a, sizeof(*p));
+
+    (void)until_ns;
+    if (!p)
+        return dtpi_fail_nomem(err, sizeof(*p));
+    p->a = a;
+    const pmix_status_t rc = PMIx_Init(&p->self, NULL, 0);
+    dtp_status st = rc == PMIX_SUCCESS ? DTP_OK : failed(err, "reach the launcher", rc);
+    if (st >= 0 && p->self.rank != (pmix_rank_t)o->rank) {
+        st = dtpi_fail(err, DTP_ERR_FORMAT, "PMIx says rank %u, the environment says %d", p->self.rank,
+                       o->rank);
+        PMIx_Finalize(NULL, 0);
+    }
+    if (st < 0) {
+        dtpi_free(a, p, sizeof(*p));
+        return st;
+    }
+    *state_out = p;
+    return DTP_OK;
+}
+
+static dtp_status pmix_put(void *state, const char *key, const char *value, int64_t until_ns,
+                           dtp_error *err)
+{
+    char text[DTPI_BOARD_VALUE];
+    pmix_value_t v = { .type = PMIX_STRING, .data.string = text };
+
+    (void)state;
+    (void)until_ns;
+    memcpy(text, value, strlen(value) + 1);
+    pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, key, &v);
+    if (rc == PMIX_SUCCESS)
+        rc = PMIx_Commit();
+    return rc == PMIX_SUCCESS ? DTP_OK : failed(err, "put an address", rc);
+}
+
+/* Rank 0's value, or END where it did not come within a second or two. */
+static dtp_status pmix_get(void *state, const char *key, char *value_out, int64_t until_ns, dtp_error *err)
+{
+    const struct pmix *p = state;
+    const int64_t left_s = (until_ns - dtpi_board_now_ns()) / DTPI_NS_PER_S;
+    int seconds = (int)DTPI_MIN(DTPI_MAX(left_s, (int64_t)1), (int64_t)2);
+    pmix_proc_t root = p->self;
+    pmix_value_t *v = NULL;
+    pmix_info_t info;
+    dtp_status st = DTP_OK;
+
+    root.rank = 0;
+    PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &seconds, PMIX_INT);
+    const pmix_status_t rc = PMIx_Get(&root, key, &info, 1, &v);
+    PMIX_INFO_DESTRUCT(&info);
+    if (rc == PMIX_ERR_NOT_FOUND || rc == PMIX_ERR_TIMEOUT || rc == PMIX_ERR_PROC_ENTRY_NOT_FOUND)
+        return DTP_END;
+    if (rc != PMIX_SUCCESS)
+        return failed(err, "get an address", rc);
+    if (v->type != PMIX_STRING || !v->data.string || strlen(v->data.string) >= DTPI_BOARD_VALUE)
+        st = dtpi_fail(err, DTP_ERR_PROTO, "PMIx gives no text for %s", key);
+    else
+        memcpy(value_out, v->data.string, strlen(v->data.string) + 1);
+    PMIX_VALUE_RELEASE(v);
+    return st;
+}
+
+static void pmix_close(void *state)
+{
+    struct pmix *p = state;
+
+    PMIx_Finalize(NULL, 0);
+    dtpi_free(p->a, p, sizeof(*p));
+}
+
+static const dtpi_board_ops pmix_ops = {
+    .name = "pmix", .open = pmix_open, .put = pmix_put, .get = pmix_get, .close = pmix_close,
+};
+
+DTPI_MODULE(group_pmix, "group-pmix", &pmix_ops);
