@@ -31,7 +31,7 @@ typedef struct dtp_group_opts {
     const uint8_t *secret;      /* DTP_SECRET_BYTES; NULL: only with insecure = 1 */
     uint32_t insecure;          /* 1: no secret; every rank must agree */
     int32_t timeout_ms;         /* of joining, and default of every call; 0: 300000 */
-    const char *net;            /* control between machines: "tcp", "ucx", NULL: "tcp" */
+    const char *net;            /* control between machines: "tcp", "ucx"; NULL or "auto": ucx where safe */
     int32_t node;               /* this node's place in the tree of agents, 0 is the root's; with n_nodes */
     int32_t n_nodes;            /* 0: unknown, the root agent gives every agent its parent */
     int32_t radix;              /* children of an agent; 0: chosen by payload, at most 32 */

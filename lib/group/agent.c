@@ -382,9 +382,8 @@ static dtp_status copy_opts(dtpi_agent *agent, const dtpi_agent_opts *o, dtp_err
         memcpy(agent->secret, o->secret, sizeof(agent->secret));
     agent->o.job = agent->job;
     agent->o.secret = NULL;
-    if (o->net && strcmp(o->net, "tcp") != 0 && strcmp(o->net, "ucx") != 0)
-        return dtpi_fail(err, DTP_ERR_INVAL, "net '%.20s' is neither tcp nor ucx", o->net);
-    agent->wants_ucx = o->net && strcmp(o->net, "ucx") == 0;
+    if (o->net && strcmp(o->net, "tcp") != 0 && strcmp(o->net, "ucx") != 0 && strcmp(o->net, "auto") != 0)
+        return dtpi_fail(err, DTP_ERR_INVAL, "net '%.20s' is neither tcp nor ucx nor auto", o->net);
     if (!o->socket)
         return dtpi_fail(err, DTP_ERR_INVAL, "an agent needs a socket");
     return DTP_OK;

@@ -25,7 +25,7 @@ typedef struct dtpi_agent_opts {
     bool listens;               /* it listens at `listen` (NULL: any address and free port) */
     const char *listen;         /* as in dtp_group_opts */
     const uint8_t *secret;      /* DTP_SECRET_BYTES or NULL (insecure) */
-    const char *net;            /* "tcp", "ucx" or NULL: "tcp" */
+    const char *net;            /* "tcp", "ucx", NULL or "auto" */
     bool encrypt;               /* control between agents; all agree */
     int timeout_ms;             /* of the join */
     /* As in dtp_group_opts. */

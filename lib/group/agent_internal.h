@@ -65,7 +65,7 @@ struct dtpi_agent {
     uint16_t port;              /* of the TCP listener, 0: none */
     char job[64], host[DTPI_HOST_MAX + 1];
     uint8_t secret[DTP_SECRET_BYTES];
-    bool insecure, wants_ucx;
+    bool insecure;
     dtpi_core *core;
     int unix_fd, tcp_fd, spare_fd;
     char *socket_path;

@@ -23,6 +23,8 @@ struct agent_ucx {
     dtpi_source source;
     dtpi_agent *agent;
     char version[16];
+    bool is_auto;               /* nobody has said that it must be UCX */
+    dtpi_net_choice choice;
     bool has_held;              /* messages wait to be handed over */
 };
 
@@ -237,10 +239,16 @@ static void take_offer(struct agent_conn *conn, const dtpi_frame *f)
         DTPI_LOG(agent->ctx, DTP_LOG_WARN, "group", "control stays on tcp: %s", err.text);
         return;
     }
+    u->ops->lane(ep, lane, sizeof(lane));
+    if (u->is_auto && !dtpi_net_lane_is_rdma(lane) && !dtpi_net_survives_strangers(u->version)) {
+        DTPI_LOG(agent->ctx, DTP_LOG_INFO, "group", "control stays on tcp: UCX %s would go over %s", version,
+                 lane);
+        u->ops->disconnect(ep, false);
+        return;
+    }
     dtpi_buf b = begin(agent, DTPI_F_SWITCH);
     send_over_link(conn, &b);
     conn->carrier->ep = ep;
-    u->ops->lane(ep, lane, sizeof(lane));
     DTPI_LOG(agent->ctx, DTP_LOG_INFO, "group", "control goes over UCX %s, %s", u->version, lane);
 }
 
@@ -302,31 +310,71 @@ static bool ucx_arm(dtpi_source *s)
     return !u->has_held && u->ops->arm(u->net);
 }
 
+/*
+ * Strangers must not end the agent: by itself it goes over UCX where there is RDMA, then without UCX's TCP,
+ * or where a UCX that survives them is in the process anyway.
+ */
+static bool may_carry(const struct agent_ucx *u)
+{
+    if (!u->is_auto)
+        return true;
+    return u->choice.has_rdma || (dtpi_net_is_loaded() && dtpi_net_survives_strangers(u->version));
+}
+
+static dtp_status open_worker(struct agent_ucx *u, dtp_error *err)
+{
+    dtp_ctx *ctx = u->agent->ctx;
+
+    dtpi_net_choose(u->agent->o.root, &u->choice);
+    dtp_status st = dtpi_module_load(ctx, "net-ucx", (const void **)&u->ops, err);
+    if (st < 0)
+        return st;
+    u->ops->version(u->version, sizeof(u->version));
+    if (!may_carry(u))
+        return DTP_PENDING;
+    if (u->is_auto && u->choice.has_rdma && !dtpi_net_survives_strangers(u->version))
+        strcpy(u->choice.transports, "rc,ud");
+    const dtpi_net_opts o = { .allocator = dtpi_ctx_alloc(ctx), .log = dtpi_ctx_log(ctx),
+                              .transports = u->choice.transports,
+                              .devices = u->choice.devices[0] ? u->choice.devices : NULL,
+                              .message = on_message, .user = u->agent };
+    st = u->ops->open(&o, &u->net, err);
+    if (st < 0)
+        return st;
+    u->source = (dtpi_source){ .fd = u->ops->fd(u->net), .events = EPOLLIN, .ready = ucx_ready,
+                               .arm = ucx_arm };
+    return dtpi_source_add(ctx, &u->source, err);
+}
+
 dtp_status agent_carriers_open(dtpi_agent *agent, dtp_error *err)
 {
     dtp_ctx *ctx = agent->ctx;
-    char transports[64], devices[256];
+    const char *net = agent->o.net ? agent->o.net : "auto";
+    const bool is_auto = strcmp(net, "auto") == 0;
+    dtp_error why;
 
-    if (!agent->wants_ucx || !agent->o.root)
+    /* UCX is not loaded only to learn that it will not be used. */
+    if (strcmp(net, "tcp") == 0 || !agent->o.root ||
+        (is_auto && !dtpi_net_has_rdma() && !dtpi_net_is_loaded()))
         return DTP_OK;
     struct agent_ucx *u = dtpi_alloc(dtpi_ctx_alloc(ctx), sizeof(*u));
     if (!u)
         return dtpi_fail_nomem(err, sizeof(*u));
     agent->ucx = u;
     u->agent = agent;
-    dtp_status st = dtpi_module_load(ctx, "net-ucx", (const void **)&u->ops, err);
-    dtpi_net_choose(agent->o.root, transports, sizeof(transports), devices, sizeof(devices));
-    const dtpi_net_opts o = { .allocator = dtpi_ctx_alloc(ctx), .log = dtpi_ctx_log(ctx),
-                              .transports = transports, .devices = devices[0] ? devices : NULL,
-                              .message = on_message, .user = agent };
-    if (st >= 0)
-        st = u->ops->open(&o, &u->net, err);
-    if (st < 0)
+    u->is_auto = is_auto;
+    const dtp_status st = open_worker(u, &why);
+    if (st == DTP_OK)
+        return DTP_OK;
+    if (!u->is_auto) {
+        if (err)
+            *err = why;
         return st;
-    u->ops->version(u->version, sizeof(u->version));
-    u->source = (dtpi_source){ .fd = u->ops->fd(u->net), .events = EPOLLIN, .ready = ucx_ready,
-                               .arm = ucx_arm };
-    return dtpi_source_add(ctx, &u->source, err);
+    }
+    if (st < 0)
+        DTPI_LOG(ctx, DTP_LOG_INFO, "group", "control stays on tcp: %s", why.text);
+    agent_carriers_close(agent);
+    return DTP_OK;
 }
 
 void agent_carrier_close(struct agent_conn *conn)

@@ -20,6 +20,7 @@ struct session_net {
     uint32_t next_number;
     uint32_t n_users;
     char version[VERSION_ROOM];
+    dtpi_net_choice choice;
     struct session *session;
 };
 
@@ -66,7 +67,6 @@ static void net_free(struct session_net *n)
 static dtp_status net_open(struct session *s, dtp_error *err)
 {
     dtp_ctx *ctx = s->ctx;
-    char transports[64], devices[256];
     struct session_net *n = dtpi_alloc(dtpi_ctx_alloc(ctx), sizeof(*n));
 
     if (!n)
@@ -74,10 +74,10 @@ static dtp_status net_open(struct session *s, dtp_error *err)
     n->session = s;
     n->next_number = 1;
     dtp_status st = dtpi_module_load(ctx, "net-ucx", (const void **)&n->ops, err);
-    dtpi_net_choose(s->root[0] ? s->root : NULL, transports, sizeof(transports), devices,
-                    sizeof(devices));
+    dtpi_net_choose(s->root[0] ? s->root : NULL, &n->choice);
     const dtpi_net_opts o = { .allocator = dtpi_ctx_alloc(ctx), .log = dtpi_ctx_log(ctx),
-                              .transports = transports, .devices = devices[0] ? devices : NULL };
+                              .transports = n->choice.transports,
+                              .devices = n->choice.devices[0] ? n->choice.devices : NULL };
     if (st >= 0)
         st = n->ops->open(&o, &n->net, err);
     if (st >= 0) {
@@ -91,7 +91,7 @@ static dtp_status net_open(struct session *s, dtp_error *err)
         return st;
     }
     DTPI_LOG(ctx, DTP_LOG_INFO, "group", "data over UCX %s on %s (%s)", n->version,
-             devices[0] ? devices : "all devices", transports);
+             n->choice.devices[0] ? n->choice.devices : "all devices", n->choice.transports);
     s->net = n;
     return DTP_OK;
 }
@@ -249,14 +249,31 @@ static dtp_status check(dtp_group *g, int32_t peer, dtp_error *err)
     return DTP_OK;
 }
 
+/* What UCX made of the choice. */
+static void report_lane(const dtp_group *g, int32_t rank)
+{
+    const struct group_data *d = g->data;
+    char lane[64];
+
+    d->net->ops->lane(d->eps[rank], lane, sizeof(lane));
+    if (dtpi_net_lane_was_chosen(&d->net->choice, lane))
+        DTPI_LOG(g->ctx, DTP_LOG_DEBUG, "group", "data to rank %d goes over %s", rank, lane);
+    else
+        DTPI_LOG(g->ctx, DTP_LOG_WARN, "group", "data to rank %d goes over %s, which is none of %s", rank, lane,
+                 d->net->choice.devices);
+}
+
 static dtp_status connect_to(dtp_group *g, int32_t rank, dtp_error *err)
 {
     struct group_data *d = g->data;
 
     if (d->eps[rank])
         return DTP_OK;
-    return d->net->ops->connect(d->net->net, d->address[rank], d->n_address[rank], &d->eps[rank],
-                                err);
+    const dtp_status st = d->net->ops->connect(d->net->net, d->address[rank], d->n_address[rank],
+                                               &d->eps[rank], err);
+    if (st >= 0)
+        report_lane(g, rank);
+    return st;
 }
 
 static dtpi_xfer fresh(const dtpi_xfer *x)

@@ -6,8 +6,10 @@
 #include "net/net.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "net/sock.h"
@@ -84,17 +86,67 @@ static bool carrying(const dtpi_endpoint *root, char *name_out, size_t room)
     return false;
 }
 
-void dtpi_net_choose(const char *root, char *transports_out, size_t t_room, char *devices_out,
-                     size_t d_room)
+void dtpi_net_choose(const char *root, dtpi_net_choice *out)
 {
     char name[64] = "lo";
     dtpi_endpoint e = { 0 };
 
-    transports_out[0] = devices_out[0] = '\0';
-    const bool has_rdma = root && add_rdma(devices_out, d_room);
-    snprintf(transports_out, t_room, "%s", has_rdma ? "rc,ud,tcp" : "tcp");
+    memset(out, 0, sizeof(*out));
+    out->has_rdma = root && add_rdma(out->devices, sizeof(out->devices));
+    snprintf(out->transports, sizeof(out->transports), "%s", out->has_rdma ? "rc,ud,tcp" : "tcp");
     if (root && dtpi_endpoint_parse(root, &e, NULL) >= 0)
         dtpi_endpoint_resolve(&e, LOOKUP_MS, NULL);
     if (!root || carrying(&e, name, sizeof(name)) || facing(&e, name, sizeof(name)))
-        append(devices_out, d_room, name);
+        append(out->devices, sizeof(out->devices), name);
+}
+
+bool dtpi_net_has_rdma(void)
+{
+    char devices[256] = "";
+
+    return add_rdma(devices, sizeof(devices));
+}
+
+bool dtpi_net_lane_is_rdma(const char *lane)
+{
+    static const char *const transports[] = { "rc", "dc", "ud" };
+
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(transports); i++)
+        if (strncmp(lane, transports[i], 2) == 0 && (lane[2] == '_' || lane[2] == '/'))
+            return true;
+    return false;
+}
+
+bool dtpi_net_lane_was_chosen(const dtpi_net_choice *choice, const char *lane)
+{
+    const char *device = strchr(lane, '/');
+    const size_t n = device ? strlen(++device) : 0;
+
+    for (const char *p = choice->devices; n && *p;) {
+        const size_t k = strcspn(p, ",");
+        if (k == n && memcmp(p, device, n) == 0)
+            return true;
+        p += k + (p[k] == ',');
+    }
+    return !choice->devices[0];
+}
+
+/* Source: garbage sent to the TCP port of 1.13, 1.18 (both abort) and 1.22 (goes on). */
+bool dtpi_net_survives_strangers(const char *version)
+{
+    enum { MAJOR = 1, MINOR = 22 };
+    char *end;
+    const long major = strtol(version, &end, 10);
+    const long minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
+
+    return major > MAJOR || (major == MAJOR && minor >= MINOR);
+}
+
+bool dtpi_net_is_loaded(void)
+{
+    void *handle = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
+
+    if (handle)
+        dlclose(handle);
+    return handle != NULL;
 }

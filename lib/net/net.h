@@ -81,9 +81,26 @@ struct dtpi_net_ops {
     void (*lane)(dtpi_net_ep *ep, char *text_out, size_t room);
 };
 
-/* Devices for traffic towards `root` ("host:port", NULL: this machine only): RDMA ports that are up and
- * the interface that faces the root. `transports_out` gets what they need. */
-void dtpi_net_choose(const char *root, char *transports_out, size_t t_room, char *devices_out,
-                     size_t d_room);
+typedef struct dtpi_net_choice {
+    char transports[64];        /* "rc,ud,tcp" */
+    char devices[256];          /* "mlx5_0:1,eth0"; "": all */
+    bool has_rdma;
+} dtpi_net_choice;
+
+/*
+ * Devices for traffic towards `root` ("host:port,...", NULL: this machine only): RDMA ports that are up and
+ * the interface that faces the root, and the transports they need.
+ */
+void dtpi_net_choose(const char *root, dtpi_net_choice *out);
+/* An RDMA port is up. */
+bool dtpi_net_has_rdma(void);
+/* A lane, as the driver's `lane` tells it, goes over RDMA: "rc_mlx5/mlx5_0:1", not "tcp/eth0". */
+bool dtpi_net_lane_is_rdma(const char *lane);
+/* The device of a lane is one of the choice. */
+bool dtpi_net_lane_was_chosen(const dtpi_net_choice *choice, const char *lane);
+/* UCX of this version ("1.22") goes on when a stranger's bytes begin like its own. */
+bool dtpi_net_survives_strangers(const char *version);
+/* Something else in this process has loaded UCX already. */
+bool dtpi_net_is_loaded(void);
 
 #endif /* DTPI_NET_NET_H */

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # netns.sh - one group over two network namespaces with a veth pair between them: 2+2 and 3+1 ranks,
-# control over tcp and over ucx, data over ucx; the lane must be TCP over the pair.
+# control over tcp, over ucx and as it is chosen, data over ucx; the lane must be TCP over the pair.
 #
 # Collectives over both layouts give the bits of one machine.
 #
@@ -55,7 +55,7 @@ group() {
 }
 
 n=0
-for net in tcp ucx; do
+for net in tcp ucx auto; do
     for first in 2 3; do
         n=$((n + 1)) job=netns-$$-$n
         group $first calls
@@ -67,6 +67,9 @@ for net in tcp ucx; do
         done
         if [ $net = ucx ]; then
             [ "$(cat "$dir/$job".* | grep -c "control goes over UCX.*tcp/dtpv")" = 4 ] || fail "control did not go over UCX"
+        else
+            # By itself it stays away from a UCX that strangers can end, where there is no RDMA.
+            grep -q "control goes over UCX" "$dir/$job".* && fail "$net: control went over UCX"
         fi
         echo "ok: $net, $first + $((4 - first)): $(grep -h '^lane from' "$dir/$job.1")"
     done

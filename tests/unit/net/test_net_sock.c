@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "net/net.h"
 #include "net/sock.h"
 
 /* ---- Unix ---- */
@@ -210,6 +211,34 @@ static void test_the_first_free_port_of_a_range_is_taken(void **state)
     close(fds[1]);
 }
 
+/* ---- what UCX is told ---- */
+
+static void test_lanes_and_versions_are_told_apart(void **state)
+{
+    const dtpi_net_choice c = { .devices = "mlx5_0:1,eth0" };
+    dtpi_net_choice got;
+
+    (void)state;
+    assert_true(dtpi_net_lane_is_rdma("rc_mlx5/mlx5_0:1"));
+    assert_true(dtpi_net_lane_is_rdma("ud/mlx5_0:1"));
+    assert_false(dtpi_net_lane_is_rdma("tcp/eth0"));
+    assert_false(dtpi_net_lane_is_rdma(""));
+    assert_false(dtpi_net_lane_is_rdma("rcx"));
+    assert_true(dtpi_net_lane_was_chosen(&c, "tcp/eth0"));
+    assert_true(dtpi_net_lane_was_chosen(&c, "rc_mlx5/mlx5_0:1"));
+    assert_false(dtpi_net_lane_was_chosen(&c, "tcp/eth01"));
+    assert_false(dtpi_net_lane_was_chosen(&c, "tcp/docker0"));
+    assert_false(dtpi_net_lane_was_chosen(&c, "tcp"));
+    assert_true(dtpi_net_survives_strangers("1.22"));
+    assert_true(dtpi_net_survives_strangers("2.0"));
+    assert_false(dtpi_net_survives_strangers("1.13"));
+    assert_false(dtpi_net_survives_strangers("1.9"));
+    assert_false(dtpi_net_survives_strangers(""));
+    dtpi_net_choose("127.0.0.1:5,[::1]:6", &got);
+    assert_non_null(strstr(got.devices, "lo"));
+    assert_non_null(strstr(got.transports, "tcp"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_link_local_addresses_keep_their_scope),
         cmocka_unit_test(test_a_listener_says_its_port_before_anybody_hears_of_it),
         cmocka_unit_test(test_own_candidates_put_the_one_that_faces_the_root_first),
+        cmocka_unit_test(test_lanes_and_versions_are_told_apart),
         cmocka_unit_test(test_the_first_free_port_of_a_range_is_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
