@@ -155,8 +155,10 @@ bool dtpi_board_is_lasting(const dtpi_board *board)
     return board->ops->is_lasting;
 }
 
-bool dtpi_board_kind_syncs(const char *kind)
+bool dtpi_board_wants_all(const char *kind)
 {
+    if (strcmp(kind, "pmix") == 0)
+        return true;
     for (size_t i = 0; dtpi_boards[i]; i++)
         if (strcmp(dtpi_boards[i]->name, kind) == 0)
             return dtpi_boards[i]->sync != NULL;

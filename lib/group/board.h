@@ -80,8 +80,11 @@ dtp_status dtpi_board_get(dtpi_board *board, const char *what, char *value_out, 
 dtp_status dtpi_board_look(dtpi_board *board, const char *what, char *value_out, int ms);
 /* What an earlier run put may still be there. */
 bool dtpi_board_is_lasting(const dtpi_board *board);
-/* Boards of this kind have a collective sync. */
-bool dtpi_board_kind_syncs(const char *kind);
+/*
+ * Every rank has to open a board of this kind: its sync is collective, or the launcher takes it for an
+ * error when some processes say hello and others do not (Open MPI).
+ */
+bool dtpi_board_wants_all(const char *kind);
 
 /* ---- for drivers ---- */
 

@@ -74,7 +74,7 @@ dtp_status meet_start(struct session *s, const dtp_group_opts *o, const dtpi_boa
     dtpi_board_opts own = *bo;
 
     *out = NULL;
-    if (o->local_rank != 0 && !dtpi_board_kind_syncs(bo->kind))
+    if (o->local_rank != 0 && !dtpi_board_wants_all(bo->kind))
         return DTP_OK;
     struct meet *m = dtpi_alloc(dtpi_ctx_alloc(s->ctx), sizeof(*m));
     if (!m)
