@@ -561,7 +561,7 @@ void dtpi_agent_get_stats(const dtpi_agent *agent, dtpi_agent_stats *out)
         out->n_fds += 1 + (conn->pidfd >= 0);
         out->n_children += conn->role == CONN_CHILD;
         out->n_locals += conn->role == CONN_LOCAL;
-        out->n_strangers += conn->role == CONN_STRANGER;
+        out->n_strangers += conn->role == CONN_STRANGER || conn->role == CONN_CONNECTING;
     }
 }
 

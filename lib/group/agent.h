@@ -62,7 +62,7 @@ dtp_status dtpi_agent_seek(dtpi_agent *agent, const char *root, dtp_error *err);
 typedef struct dtpi_agent_stats {
     uint32_t number;            /* in the tree, 0: the root */
     uint32_t n_children, n_locals;
-    uint32_t n_strangers;
+    uint32_t n_strangers;       /* connections that have not proven themselves or have no place yet */
     uint32_t n_fds;             /* descriptors, without UCX's and node memory under way */
 } dtpi_agent_stats;
 void dtpi_agent_get_stats(const dtpi_agent *agent, dtpi_agent_stats *out);

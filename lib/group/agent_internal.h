@@ -20,7 +20,8 @@ struct agent_conn {
     uint32_t slot;              /* connecting: number of the try */
     dtpi_link *link;
     dtpi_hs hs;
-    bool has_come;              /* connecting: asked where it belongs */
+    bool is_ready, has_come;    /* connecting: may ask where it belongs, and has asked */
+    uint64_t node;              /* id, of a child */
     bool is_proven;             /* stranger or connecting: a large message is under way */
     dtpi_timer probe_timer;
     int64_t since_ns;
@@ -86,7 +87,7 @@ struct dtpi_agent {
     char *root_text, *parent_text;
     uint64_t node_id, parent_id;        /* who is sought: 0 the root, PARENT_ANY whoever is there */
     bool is_sent;               /* to a parent that is not the root, until */
-    int64_t give_up_ns;
+    int64_t give_up_ns, give_up_busy_ns;
     uint32_t n_gave_up;
     uint32_t number, radix;     /* in the tree, as the root or the source gave it */
     char sent_to[DTPI_ADDRESSES_MAX];
@@ -138,6 +139,8 @@ void agent_parent_failed(struct agent_conn *conn, dtp_status why);
 
 /* The connection is that to the parent. */
 void agent_parent_is(struct agent_conn *conn);
+/* A connection stands that may become the parent's. */
+bool agent_parent_is_near(const dtpi_agent *agent);
 /* The connection that was to be the parent's is of no use. */
 void agent_parent_lost(struct agent_conn *conn, const char *why);
 

@@ -57,6 +57,15 @@ dtp_status agent_parent_seek(dtpi_agent *agent, const char *candidates, dtp_erro
     return dtpi_race_open(agent->ctx, candidates, agent->port, &race_ops, agent, &agent->race, err);
 }
 
+bool agent_parent_is_near(const dtpi_agent *agent)
+{
+    const struct agent_conn *conn = agent->conns;
+
+    while (conn && conn->role != CONN_CONNECTING)
+        conn = conn->next;
+    return conn;
+}
+
 static void close_connecting(dtpi_agent *agent)
 {
     for (struct agent_conn *conn = agent->conns, *next; conn; conn = next) {
@@ -74,6 +83,21 @@ void agent_parent_stop(dtpi_agent *agent)
 
 /* ---- those who do not answer, or wrongly ---- */
 
+/* One connection at a time asks for a place, so that nobody takes this agent twice. */
+static void ask_next(dtpi_agent *agent)
+{
+    struct agent_conn *next = NULL;
+
+    for (struct agent_conn *conn = agent->conns; conn; conn = conn->next) {
+        if (conn->role == CONN_CONNECTING && conn->has_come)
+            return;
+        if (conn->role == CONN_CONNECTING && conn->is_ready)
+            next = conn;        /* the oldest */
+    }
+    if (next && !agent_tree_come(next))
+        dtpi_link_break(next->link);
+}
+
 void agent_parent_lost(struct agent_conn *conn, const char *why)
 {
     dtpi_agent *agent = conn->agent;
@@ -82,6 +106,7 @@ void agent_parent_lost(struct agent_conn *conn, const char *why)
     agent_conn_close(conn);
     dtpi_race_lost(agent->race, try, why);
     tell_trouble(agent);
+    ask_next(agent);
 }
 
 /* It proved itself, but large messages do not pass: comes again with smaller segments. */
@@ -97,6 +122,7 @@ static void shrink(struct agent_conn *conn)
     agent_conn_close(conn);
     dtpi_race_shrink(agent->race, try);
     tell_trouble(agent);
+    ask_next(agent);
 }
 
 static int64_t silent_ns(const dtpi_agent *agent)
@@ -191,8 +217,12 @@ void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
         return;
     }
     if (conn->is_proven) {
-        if (!agent_probe_answer(conn, data, bytes) || !agent_tree_come(conn))
+        if (conn->is_ready || !agent_probe_answer(conn, data, bytes)) {
             agent_parent_failed(conn, DTP_ERR_PROTO);
+            return;
+        }
+        conn->is_ready = true;
+        ask_next(conn->agent);
         return;
     }
     if (dtpi_hs_answer(&conn->hs, data, bytes, &b, &err) < 0) {

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "group/tree.h"
 
-enum { GIVE_UP_MS = 800, ROOM_MAX = 2 * DTPI_TREE_MAX_RADIX };
+enum { GIVE_UP_MS = 800, GIVE_UP_BUSY_MS = 5000, LOOK_MS = 100, ROOM_MAX = 2 * DTPI_TREE_MAX_RADIX };
 
 /* Whoever is at the addresses of the option `parent`. */
 #define PARENT_ANY UINT64_MAX
@@ -36,6 +36,14 @@ static void expect_children(dtpi_agent *agent)
                                dtpi_tree_n_children(agent->number, agent->o.n_nodes, agent->radix));
 }
 
+static void wait_for_parent(dtpi_agent *agent)
+{
+    const int64_t now = dtp_ctx_now_ns(agent->ctx);
+
+    agent->give_up_ns = now + GIVE_UP_MS * DTPI_NS_PER_MS;
+    agent->give_up_busy_ns = now + GIVE_UP_BUSY_MS * DTPI_NS_PER_MS;
+}
+
 dtp_status agent_tree_seek(dtpi_agent *agent, dtp_error *err)
 {
     agent->is_sent = false;
@@ -45,7 +53,7 @@ dtp_status agent_tree_seek(dtpi_agent *agent, dtp_error *err)
         return agent_parent_seek(agent, agent->o.root, err);
     agent->parent_id = PARENT_ANY;
     agent->is_sent = true;
-    agent->give_up_ns = dtp_ctx_now_ns(agent->ctx) + GIVE_UP_MS * DTPI_NS_PER_MS;
+    wait_for_parent(agent);
     agent->number = agent->o.node;
     agent->radix = agent->o.radix ? agent->o.radix
                                   : dtpi_tree_radix(agent->o.world_size, agent->o.n_nodes);
@@ -62,6 +70,11 @@ void agent_tree_tick(dtpi_agent *agent, int64_t now_ns)
 {
     if (!agent->race || !agent->is_sent || now_ns < agent->give_up_ns)
         return;
+    /* One that was connected to and does not answer may only be busy. */
+    if (agent_parent_is_near(agent) && now_ns < agent->give_up_busy_ns) {
+        agent->give_up_ns = now_ns + LOOK_MS * DTPI_NS_PER_MS;
+        return;
+    }
     DTPI_LOG(agent->ctx, DTP_LOG_INFO, "group", "cannot reach the parent at %s", agent->sent_to);
     agent->n_gave_up++;
     agent_tree_seek(agent, &agent->trouble);
@@ -116,7 +129,7 @@ static void go_on_to(dtpi_agent *agent, uint64_t parent_id, const char *addresse
 {
     agent->parent_id = parent_id;
     agent->is_sent = true;
-    agent->give_up_ns = dtp_ctx_now_ns(agent->ctx) + GIVE_UP_MS * DTPI_NS_PER_MS;
+    wait_for_parent(agent);
     snprintf(agent->sent_to, sizeof(agent->sent_to), "%s", addresses);
     agent_parent_seek(agent, agent->sent_to, &agent->trouble);
 }
@@ -172,6 +185,16 @@ static bool answer(struct agent_conn *conn, uint32_t number, const struct agent_
     dtpi_wr_u64(&b, parent ? parent->node : conn->agent->node_id);
     dtpi_wr_text(&b, parent ? parent->addresses : "");
     return send_frame(conn, &b);
+}
+
+/* A child that comes again has let the connection before go. */
+static void drop_former(dtpi_agent *agent, uint64_t node)
+{
+    for (uint32_t i = 0; i < agent->n_by_child; i++)
+        if (agent->by_child[i] && agent->by_child[i]->node == node) {
+            agent_conn_close(agent->by_child[i]);
+            dtpi_core_child_end(agent->core, i, dtp_ctx_now_ns(agent->ctx));
+        }
 }
 
 static bool adopt(struct agent_conn *conn, uint32_t number)
@@ -257,6 +280,8 @@ bool agent_tree_serve(struct agent_conn *conn, const dtpi_frame *f)
     dtpi_rd_text(&r, addresses, sizeof(addresses));
     if (!dtpi_rd_done(&r) || node == agent->node_id || !dtpi_utf8_ok(addresses, strlen(addresses)))
         return false;
+    drop_former(agent, node);
+    conn->node = node;
     if (is_root && wanted == 0)
         return place(conn, node, n_gave_up, addresses);
     /* Another agent than the one that was sought may listen at its address. */
