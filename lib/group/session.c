@@ -6,9 +6,11 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -405,11 +407,19 @@ static void agent_ended(dtpi_source *source, uint32_t revents)
         agent_died(s);
 }
 
+/* Our parent plays the agent, and its end is ours: nothing is left to be noticed. */
+static bool dies_with(pid_t pid)
+{
+    int signal = 0;
+
+    return getppid() == pid && prctl(PR_GET_PDEATHSIG, &signal) == 0 && signal == SIGKILL;
+}
+
 void session_watch_agent(struct session *s)
 {
     dtpi_source_remove(s->ctx, &s->agent_source);
     dtpi_close_fd(&s->agent_pidfd);     /* of the agent before */
-    if (s->agent_pid <= 0 || s->agent_pid == getpid())
+    if (s->agent_pid <= 0 || s->agent_pid == getpid() || dies_with(s->agent_pid))
         return;
     s->agent_pidfd = (int)syscall(SYS_pidfd_open, s->agent_pid, 0);
     session_watch_pidfd(s);

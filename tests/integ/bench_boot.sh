@@ -14,6 +14,10 @@ for args in "-n 2" "-n 7 --nodes 3" "-n 12 --nodes 12"; do
     [ "$fds" -ge 4 ] && [ "$fds" -le 8 ] || fail "'$args': a rank has $fds descriptors"
 done
 
+out=$("$bench" boot -n 64 --format json)
+fds=$(echo "$out" | sed 's/.*"agent_fds":\([0-9]*\).*/\1/')
+[ "$fds" -ge 128 ] && [ "$fds" -le $((4 * 64 + 16)) ] || fail "a launcher of 64 ranks has $fds descriptors"
+
 out=$("$bench" boot --simulate 256 --radix 4 --seed 3 --format json)
 echo "$out" | grep -q '"ranks":256,"nodes":32,"radix":4,"simulated":true,' || fail "simulated: $out"
 [ "$("$bench" boot --simulate 96 --missing 2 --timeout 1000 --format json 2>&1 >/dev/null)" = \

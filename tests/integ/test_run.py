@@ -373,7 +373,7 @@ class Output(JobCase):
 class Limits(JobCase):
     def test_too_few_descriptors_are_said_before_anything_starts(self):
         code, out, err = self.dtp("run", "-n", 64, "--no-bind", "--", "echo", "x", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
-        self.assertEqual((code, out, err), (125, [], ["dtp run: need 512 descriptors, limit 256"]))
+        self.assertEqual((code, out, err), (125, [], ["dtp run: need 384 descriptors, limit 256"]))
 
     def test_ranks_have_the_limit_of_the_one_who_ran_dtp(self):
         _, out, _ = self.dtp("run", "-n", 1, "--", "sh", "-c", "ulimit -n", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (777, 2000)))

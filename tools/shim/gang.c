@@ -20,7 +20,7 @@
 enum {
     KILL_EVERY_MS = 10,
     FILES_BASE = 64,
-    FILES_PER_RANK = 7          /* pidfd, two pipes, two logs, the agent's socket, a reserved port */
+    FILES_PER_RANK = 5          /* pidfd, two pipes, the agent's socket; and a reserved port */
 };
 
 static void check_gone(shim *s);

@@ -27,17 +27,35 @@ static void end_stream(stream *st)
     dtpi_close_fd(&st->source.fd);
 }
 
+static void close_log(stream *st)
+{
+    shim *s = st->owner->shim;
+
+    dtpi_close_fd(&st->log_fd);
+    for (uint32_t i = 0; i < MAX_LOGS; i++)
+        if (s->logs[i] == st)
+            s->logs[i] = NULL;
+}
+
+/* Few are open at a time: a gang of hundreds needs no descriptors for its logs. */
 static bool open_log(stream *st)
 {
     const rank *r = st->owner;
+    shim *s = r->shim;
     char path[96];
 
     if (st->log_fd >= 0)
         return true;
-    snprintf(path, sizeof(path), "logs/attempt-%u/rank-%d.%s", r->shim->gang.attempt, (int)r->index,
+    if (s->logs[s->next_log])
+        close_log(s->logs[s->next_log]);
+    snprintf(path, sizeof(path), "logs/attempt-%u/rank-%d.%s", s->gang.attempt, (int)r->index,
              st->number == 1 ? "out" : "err");
     st->log_fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    return st->log_fd >= 0;
+    if (st->log_fd < 0)
+        return false;
+    s->logs[s->next_log] = st;
+    s->next_log = (s->next_log + 1) % MAX_LOGS;
+    return true;
 }
 
 /* Bytes that cannot be logged go to the supervisor only; said once per stream. */
@@ -149,8 +167,9 @@ static bool catch_up(shim *s, stream *st)
     if (dtpi_conn_room(s->supervisor) == 0)
         return false;
     const ssize_t n =
-        pread(st->log_fd, data, DTPI_MIN(sizeof(data), (size_t)(st->written - st->sent)),
-              (off_t)st->sent);
+        !open_log(st) ? -1
+                      : pread(st->log_fd, data,
+                              DTPI_MIN(sizeof(data), (size_t)(st->written - st->sent)), (off_t)st->sent);
     if (n <= 0) {
         st->sent = st->written;
         shim_notice(s, "the log of rank %d cannot be read", (int)st->owner->index);
@@ -202,6 +221,6 @@ void output_close(shim *s, rank *r)
             continue;
         if (is_open(st))
             end_stream(st);
-        dtpi_close_fd(&st->log_fd);
+        close_log(st);
     }
 }

@@ -24,14 +24,17 @@
 typedef struct shim shim;
 typedef struct rank rank;
 
-enum { MAX_CONNS = 9 };        /* the supervisor and some that only cancel */
+enum {
+    MAX_CONNS = 9,              /* the supervisor and some that only cancel */
+    MAX_LOGS = 8                /* log files that are open at a time */
+};
 
 /* One pipe of a rank. Its log file is where the supervisor's copy is read from when it lags. */
 typedef struct stream {
     rank *owner;
     int number;                 /* 1 or 2 */
     dtpi_source source;         /* fd -1: not opened, or ended */
-    int log_fd;                 /* -1 until the first byte */
+    int log_fd;                 /* -1: none, or others are open */
     uint64_t written, sent;     /* bytes in the log; of these handed to the supervisor */
     bool log_failed;
     bool end_sent;
@@ -87,6 +90,9 @@ struct shim {
     dtpi_source listener;
     dtpi_conn conns[MAX_CONNS];
     dtpi_conn *supervisor;      /* one of them, once it has said HELLO */
+
+    stream *logs[MAX_LOGS];     /* whose log is open */
+    uint32_t next_log;          /* that is closed for another */
 
     int *ports;                 /* reserved sockets: bound, never listening */
     uint32_t n_ports;
