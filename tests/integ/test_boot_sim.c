@@ -57,6 +57,28 @@ static void test_all_come_with_few_messages_in_few_rounds(void **state)
             }
 }
 
+/* Whatever the number of ranks: connections of an agent, messages and rounds stay within their bounds. */
+static void test_every_number_of_ranks_keeps_the_bounds(void **state)
+{
+    static const uint32_t radixes[] = { 2, 4, 32 };
+    const uint32_t step = is_long() ? 1 : 97;
+    uint32_t turn = 0;
+
+    (void)state;
+    for (uint32_t n = 2; n <= 4096; n += n < 40 ? 1 : step, turn++) {
+        const uint32_t n_nodes = (n + 7) / 8, radix = radixes[turn % 3];
+        const sim_opts o = opts_of(n, n_nodes, radix);
+        sim_result r;
+        assert_ok(sim_run(&o, &r, ERR));
+        assert_in_range(r.join_rounds, 2, 2 * depth(n_nodes, radix) + 2);
+        assert_in_range(r.n_join_messages, 2 * n, 3 * n);
+        assert_in_range(r.max_conns, 1, 8 + radix + 1);
+        for (uint32_t rank = 0; rank < n; rank++)
+            assert_int_equal(r.ranks[rank].status, DTP_OK);
+        sim_result_free(&r);
+    }
+}
+
 static void test_a_seed_gives_the_same_run_again(void **state)
 {
     sim_opts o = opts_of(200, 25, 4);
@@ -135,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_come_with_few_messages_in_few_rounds),
+        cmocka_unit_test(test_every_number_of_ranks_keeps_the_bounds),
         cmocka_unit_test(test_a_seed_gives_the_same_run_again),
         cmocka_unit_test(test_all_name_the_same_missing_ranks),
         cmocka_unit_test(test_launchers_share_the_processors),
