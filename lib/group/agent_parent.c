@@ -168,8 +168,8 @@ void agent_parent_failed(struct agent_conn *conn, dtp_status why)
         return;
     }
     getsockopt(dtpi_link_fd(conn->link), SOL_SOCKET, SO_ERROR, &e, &len);
-    agent_parent_lost(conn, e                        ? strerror(e)
-                            : why == DTP_END         ? "it closed the connection"
+    agent_parent_lost(conn, e && e != EPIPE          ? strerror(e)
+                            : why == DTP_END || e    ? "it closed the connection"
                             : why == DTP_ERR_TIMEOUT ? "it accepts, but does not speak"
                                                      : dtp_status_text(why));
     agent_after_input(agent);

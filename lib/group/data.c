@@ -3,14 +3,15 @@
  * data.c - bulk data between the ranks of a group, over UCX.
  *
  * A session has one worker; groups that open the data path agree on a number, which with sender and tag
- * makes the 64-bit tag: 12 bits group, 20 bits sender, 32 bits the caller's.
+ * makes the 64-bit tag: 12 bits group, 20 bits sender, 32 bits the caller's. Each rank leaves its address
+ * under a key that is not counted among the group's; who sends to it first asks for it.
  */
 #include "group/group_internal.h"
 
 #include <stdio.h>
 #include <sys/epoll.h>
 
-enum { MAX_NUMBER = 4095, MAX_SENDER = (1 << 20) - 1, ADDRESS_MAX = 4096, VERSION_ROOM = 16,
+enum { MAX_NUMBER = 4095, MAX_SENDER = (1 << 20) - 1, VERSION_ROOM = 16,
        CANCEL_TURNS = 100000 };
 
 struct session_net {
@@ -27,10 +28,7 @@ struct session_net {
 struct group_data {
     struct session_net *net;
     uint32_t number;
-    dtp_op *addresses;          /* the allgather that brought them: pieces live in it */
-    const uint8_t **address;    /* by rank, behind the head */
-    size_t *n_address;
-    dtpi_net_ep **eps;
+    dtpi_net_ep **eps;          /* by rank, made on first use */
     dtpi_xfer *xfers;           /* not done */
     bool is_over;
 };
@@ -103,25 +101,40 @@ static void data_free(dtp_group *g, struct group_data *d)
     const dtp_allocator *a = dtpi_ctx_alloc(g->ctx);
     const size_t n = (size_t)g->size;
 
-    dtp_op_free(d->addresses);
-    dtpi_free(a, d->address, n * sizeof(*d->address));
-    dtpi_free(a, d->n_address, n * sizeof(*d->n_address));
     dtpi_free(a, d->eps, n * sizeof(*d->eps));
     dtpi_free(a, d, sizeof(*d));
 }
 
-/* What each rank says: status, group number wanted, UCX version, address. */
+static void address_key(int32_t rank, char *key_out, size_t room)
+{
+    snprintf(key_out, room, DTPI_KEY_HIDDEN "ucx/%d", rank);
+}
+
+static int ms_left(const dtp_ctx *ctx, int64_t deadline_ns)
+{
+    const int64_t ms = (deadline_ns - dtp_ctx_now_ns(ctx)) / DTPI_NS_PER_MS;
+
+    return deadline_ns == INT64_MAX ? -1 : (int)DTPI_MIN(DTPI_MAX(ms, 1), (int64_t)INT32_MAX);
+}
+
+static dtp_status leave_address(dtp_group *g, int64_t deadline_ns, dtp_error *err)
+{
+    struct session_net *n = g->session->net;
+    char key[32];
+    size_t bytes = 0;
+    const void *address = n->ops->address(n->net, &bytes);
+
+    address_key(g->rank, key, sizeof(key));
+    return dtp_group_set(g, key, address, bytes, ms_left(g->ctx, deadline_ns), err);
+}
+
+/* What each rank says: status, then the group number wanted and its UCX's version, or why it has none. */
 static void write_own(struct session *s, dtp_status st, const dtp_error *why, dtpi_buf *b)
 {
-    size_t bytes = 0;
-
     dtpi_wr_u32(b, (uint32_t)st);
+    if (st >= 0)
+        dtpi_wr_u32(b, s->net->next_number);
     dtpi_wr_text(b, st < 0 ? why->text : s->net->version);
-    if (st < 0)
-        return;
-    const void *address = s->net->ops->address(s->net->net, &bytes);
-    dtpi_wr_u32(b, s->net->next_number);
-    dtpi_wr_block(b, address, bytes);
 }
 
 static dtp_status read_one(dtp_group *g, struct group_data *d, int32_t rank, dtpi_rd *r,
@@ -129,14 +142,13 @@ static dtp_status read_one(dtp_group *g, struct group_data *d, int32_t rank, dtp
 {
     char text[DTP_ERROR_TEXT];
     const dtp_status st = (dtp_status)dtpi_rd_u32(r);
+    const uint32_t number = st < 0 ? 0 : dtpi_rd_u32(r);
 
     dtpi_rd_text(r, text, sizeof(text));
+    if (!dtpi_rd_done(r) || number > MAX_NUMBER)
+        return dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d sent a malformed number of its data", rank);
     if (st < 0)
         return dtpi_fail_rank(err, st, rank, "rank %d cannot open the network: %s", rank, text);
-    const uint32_t number = dtpi_rd_u32(r);
-    d->address[rank] = dtpi_rd_block(r, ADDRESS_MAX, &d->n_address[rank]);
-    if (!dtpi_rd_done(r) || number > MAX_NUMBER)
-        return dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d sent a malformed UCX address", rank);
     if (strcmp(text, d->net->version) != 0)
         return dtpi_fail_rank(err, DTP_ERR_VERSION, rank, "rank %d has UCX %s, rank %d has %s", rank,
                               text, g->rank, d->net->version);
@@ -144,9 +156,8 @@ static dtp_status read_one(dtp_group *g, struct group_data *d, int32_t rank, dtp
     return DTP_OK;
 }
 
-static dtp_status read_all(dtp_group *g, struct group_data *d, dtp_error *err)
+static dtp_status read_all(dtp_group *g, struct group_data *d, const dtpi_gathered *all, dtp_error *err)
 {
-    const dtpi_gathered *all = dtpi_group_gathered(d->addresses);
     const uint8_t *p = all->data;
 
     for (int32_t i = 0; i < g->size; i++) {
@@ -170,21 +181,26 @@ static dtp_status data_open(dtp_group *g, struct group_data *d, int64_t deadline
     DTPI_AUTO_BUF dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(g->ctx));
     dtp_error why = { 0 };
 
+    dtp_op *op = NULL;
+
     dtp_status st = s->net ? DTP_OK : net_open(s, &why);
+    if (st >= 0)
+        st = leave_address(g, deadline_ns, &why);
     write_own(s, st, &why, &b);
     if (b.failed)
         return dtpi_fail_nomem(err, 0);
     const dtp_status own = st;
-    st = dtpi_group_allgather_on(g, DTPI_LANE_DATA, b.data, b.len, deadline_ns, &d->addresses, err);
+    st = dtpi_group_allgather_on(g, DTPI_LANE_DATA, b.data, b.len, deadline_ns, &op, err);
     if (st >= 0 && own < 0) {
         if (err)
             *err = why;
-        return own;
+        st = own;
+    } else if (st >= 0) {
+        d->net = s->net;
+        st = read_all(g, d, dtpi_group_gathered(op), err);
     }
-    if (st < 0)
-        return st;
-    d->net = s->net;
-    return read_all(g, d, err);
+    dtp_op_free(op);
+    return st;
 }
 
 dtp_status dtpi_group_data_open(dtp_group *g, int64_t deadline_ns, dtp_error *err)
@@ -200,13 +216,9 @@ dtp_status dtpi_group_data_open(dtp_group *g, int64_t deadline_ns, dtp_error *er
         return DTP_OK;
     }
     struct group_data *d = dtpi_alloc(a, sizeof(*d));
-    if (d) {
-        d->address = dtpi_alloc_array(a, n, sizeof(*d->address));
-        d->n_address = dtpi_alloc_array(a, n, sizeof(*d->n_address));
+    if (d)
         d->eps = dtpi_alloc_array(a, n, sizeof(*d->eps));
-    }
-    st = d && d->address && d->n_address && d->eps ? data_open(g, d, deadline_ns, err)
-                                                   : dtpi_fail_nomem(err, n * sizeof(*d->eps));
+    st = d && d->eps ? data_open(g, d, deadline_ns, err) : dtpi_fail_nomem(err, n * sizeof(*d->eps));
     if (st >= 0) {
         d->net->n_users++;
         g->data = d;
@@ -266,11 +278,21 @@ static void report_lane(const dtp_group *g, int32_t rank)
 static dtp_status connect_to(dtp_group *g, int32_t rank, dtp_error *err)
 {
     struct group_data *d = g->data;
+    char key[32];
+    void *address;
+    size_t bytes;
 
     if (d->eps[rank])
         return DTP_OK;
-    const dtp_status st = d->net->ops->connect(d->net->net, d->address[rank], d->n_address[rank],
-                                               &d->eps[rank], err);
+    address_key(rank, key, sizeof(key));
+    dtp_status st = dtp_group_lookup(g, key, &address, &bytes, 0, err);
+    if (st < 0)
+        return st;
+    /* Another thread may have come here while the answer was waited for. */
+    if (!d->eps[rank])
+        st = bytes ? d->net->ops->connect(d->net->net, address, bytes, &d->eps[rank], err)
+                   : dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d left no address", rank);
+    dtp_group_free(address);
     if (st >= 0)
         report_lane(g, rank);
     return st;

@@ -76,6 +76,11 @@ static bool make_room(dtpi_keys *k)
     return true;
 }
 
+static bool is_hidden(const char *key)
+{
+    return key[0] == DTPI_KEY_HIDDEN[0];
+}
+
 static dtpi_pair *pair_new(dtpi_keys *k, const char *key)
 {
     const size_t bytes = strlen(key) + 1;
@@ -89,6 +94,7 @@ static dtpi_pair *pair_new(dtpi_keys *k, const char *key)
     dtpi_pair **at = place_of(k, key, p->hash);
     *at = p;
     k->n++;
+    k->n_hidden += is_hidden(key);
     k->bytes += sizeof(*p) + bytes;
     return p;
 }
@@ -202,6 +208,7 @@ static dtp_status unset(dtpi_keys *k, const char *key)
         return DTP_ERR_NOT_FOUND;
     *at = p->next;
     k->n--;
+    k->n_hidden -= is_hidden(key);
     k->bytes -= sizeof(*p) + p->key_bytes + p->bytes;
     pair_free(k, p);
     return DTP_OK;
@@ -225,7 +232,7 @@ dtpi_changed dtpi_keys_change(dtpi_keys *k, const dtpi_change *c)
         done.status = unset(k, c->key);
         break;
     case DTPI_CHANGE_COUNT:
-        done.number = k->n;
+        done.number = k->n - k->n_hidden;
         break;
     }
     return done;

@@ -12,6 +12,9 @@
 
 enum { DTPI_KEY_ROOM = 256, DTPI_KEYS_MAX_BYTES = 64 << 20 };
 
+/* Begins the keys of the library itself, which are not counted. */
+#define DTPI_KEY_HIDDEN "\001"
+
 typedef struct dtpi_pair {
     struct dtpi_pair *next;     /* in its bucket */
     uint64_t hash;
@@ -26,7 +29,7 @@ typedef struct dtpi_keys {
     const dtp_allocator *a;
     dtpi_pair **buckets;
     uint32_t n_buckets;         /* a power of two, or 0 */
-    uint64_t n;
+    uint64_t n, n_hidden;
     size_t bytes;               /* of keys and values */
 } dtpi_keys;
 

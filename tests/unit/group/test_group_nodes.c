@@ -368,6 +368,7 @@ static void moves_data(const struct nodes *w, int rank, dtp_group *g)
     static const size_t sizes[] = { 0, 1, 1000, 65536, 3 << 20 };
     const int n = w->n_ranks;
     dtpi_xfer x = { 0 };
+    uint64_t n_keys = 1;
     dtp_group *sub;
     char lane[64], word[8] = "";
 
@@ -379,6 +380,9 @@ static void moves_data(const struct nodes *w, int rank, dtp_group *g)
     RANK_CHECK(strcmp(lane, "tcp/lo") == 0);
     dtpi_group_data_lane(g, rank, lane, sizeof(lane));
     RANK_CHECK(lane[0] == '\0');
+    /* The addresses that were asked for are no keys of the user's. */
+    RANK_OK(dtp_group_n_keys(g, &n_keys, 0, ERR));
+    RANK_CHECK(n_keys == 0);
     /* Another group, the same tags. */
     RANK_OK(dtp_group_split(g, 0, n - rank, 0, &sub, ERR));
     RANK_OK(dtpi_group_data_open(sub, INT64_MAX, ERR));
