@@ -9,6 +9,7 @@
 #include <dtp/ctx.h>
 #include <dtp/group.h>
 #include <dtp/job.h>
+#include <dtp/nccl.h>
 #include <dtp/placement.h>
 #include <dtp/topo.h>
 

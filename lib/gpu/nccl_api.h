@@ -16,6 +16,8 @@
     X(ncclGetUniqueId, DTPI_GPU_MUST)                                                               \
     X(ncclCommInitRank, DTPI_GPU_MUST)                                                              \
     X(ncclCommInitRankScalable, DTPI_GPU_MAY) /* since 2.23 */                                      \
+    X(ncclCommInitRankConfig, DTPI_GPU_MAY) /* since 2.14 */                                        \
+    X(ncclCommGetAsyncError, DTPI_GPU_MAY)                                                          \
     X(ncclAllReduce, DTPI_GPU_MUST)                                                                 \
     X(ncclCommDestroy, DTPI_GPU_MUST)                                                               \
     X(ncclCommAbort, DTPI_GPU_MUST)                                                                 \

@@ -19,7 +19,7 @@ typedef struct {
 } ncclUniqueId;
 
 typedef struct ncclComm *ncclComm_t;
-typedef struct ncclConfig_v ncclConfig_t;   /* only NULL is ever passed */
+typedef struct ncclConfig_v ncclConfig_t;   /* lib/coll/nccl.c has its head */
 
 typedef enum {
     ncclSuccess = 0,
@@ -52,6 +52,9 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank);
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int n_ranks, int rank, int n_ids,
                                       ncclUniqueId *ids, ncclConfig_t *config);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result);
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
