@@ -9,7 +9,7 @@ dtp.ckpt.save("ckpt", step, {"w": w}, group)
 
 from __future__ import annotations
 
-from dtp import ckpt, group, job, placement, topo
+from dtp import ckpt, group, job, nccl, placement, topo
 from dtp._check import (
     AbortedError,
     AuthError,
@@ -82,6 +82,7 @@ __all__ = [
     "init",
     "job",
     "join",
+    "nccl",
     "placement",
     "topo",
 ]
