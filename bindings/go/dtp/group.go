@@ -8,13 +8,15 @@ package dtp
 
 static dtp_status dtp_go_group_join(dtp_ctx *ctx, dtp_group_opts *opts, const char *job,
                                     const char *root, const char *agent, const char *net,
-                                    const uint8_t *secret, dtp_group **group_out, dtp_error *err)
+                                    const char *parent, const char *listen, const uint8_t *secret, dtp_group **group_out, dtp_error *err)
 {
 	opts->size = sizeof(*opts);
 	opts->job = job;
 	opts->root = root;
 	opts->agent = agent;
 	opts->net = net;
+	opts->parent = parent;
+	opts->listen = listen;
 	opts->secret = secret;
 	return dtp_group_join(ctx, opts, group_out, err);
 }
@@ -71,6 +73,9 @@ type GroupOptions struct {
 	Secret               []byte // 32 bytes
 	Insecure             bool
 	Timeout              time.Duration
+	Node, NNodes, Radix  int    // place in the tree of agents; zero: the root gives it
+	Parent, Listen       string // candidates of the parent agent; where this node's agent listens
+	Encrypt              bool   // control between nodes; every node must agree
 }
 
 // Group is a process group.
@@ -98,8 +103,8 @@ func Join(ctx context.Context, c *Context, opts GroupOptions) (*Group, error) {
 		text := fmt.Sprintf("a secret has %d bytes, not %d", int(C.DTP_SECRET_BYTES), n)
 		return nil, &Error{Status: ErrInvalid, Text: text, Noun: "group", Rank: -1}
 	}
-	texts := [4]*C.char{}
-	for i, s := range []string{opts.Job, opts.Root, opts.Agent, opts.Net} {
+	texts := [6]*C.char{}
+	for i, s := range []string{opts.Job, opts.Root, opts.Agent, opts.Net, opts.Parent, opts.Listen} {
 		texts[i] = optionalText(s)
 		defer C.free(unsafe.Pointer(texts[i]))
 	}
@@ -112,13 +117,18 @@ func Join(ctx context.Context, c *Context, opts GroupOptions) (*Group, error) {
 		rank: C.int32_t(opts.Rank), world_size: C.int32_t(opts.WorldSize),
 		local_rank: C.int32_t(opts.LocalRank), local_size: C.int32_t(opts.LocalSize),
 		attempt: C.uint32_t(opts.Attempt), timeout_ms: C.int32_t(milliseconds(opts.Timeout)),
+		node: C.int32_t(opts.Node), n_nodes: C.int32_t(opts.NNodes), radix: C.int32_t(opts.Radix),
 	}
 	if opts.Insecure {
 		o.insecure = 1
 	}
+	if opts.Encrypt {
+		o.encrypt = 1
+	}
 	g := &Group{c: c}
 	err := c.call(ctx, func(detail *C.dtp_error) C.dtp_status {
-		return C.dtp_go_group_join(c.ptr, &o, texts[0], texts[1], texts[2], texts[3], secret, &g.ptr, detail)
+		return C.dtp_go_group_join(c.ptr, &o, texts[0], texts[1], texts[2], texts[3], texts[4],
+			texts[5], secret, &g.ptr, detail)
 	})
 	if err != nil {
 		return nil, err

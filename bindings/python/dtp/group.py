@@ -527,6 +527,12 @@ def join(
     insecure: bool = False,
     timeout_ms: int = 0,
     net: str | None = None,
+    node: int = 0,
+    n_nodes: int = 0,
+    radix: int = 0,
+    parent: str | None = None,
+    listen: str | None = None,
+    encrypt: bool = False,
     ctx: Context | None = None,
 ) -> Group:
     """Joins a group that the arguments describe (dtp_group_opts in include/dtp/group.h); by
@@ -538,7 +544,9 @@ def join(
     o.rank, o.world_size, o.local_size = rank, world_size, local_size
     o.local_rank = rank if local_rank is None else local_rank
     o.attempt, o.insecure, o.timeout_ms = attempt, insecure, timeout_ms
-    for name, value in (("job", job), ("root", root), ("agent", agent), ("net", net)):
+    o.node, o.n_nodes, o.radix, o.encrypt = node, n_nodes, radix, encrypt
+    texts = {"job": job, "root": root, "agent": agent, "net": net}
+    for name, value in {**texts, "parent": parent, "listen": listen}.items():
         opts.set_text(name, value)
     if secret is not None:
         o.secret = opts.keep(ffi.new("uint8_t[]", secret))
