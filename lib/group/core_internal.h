@@ -39,9 +39,17 @@ struct core_row {
     int32_t pid;
 };
 
-/* Parts of the table: at most CORE_PART_NODES nodes, then parts of CORE_PART_ROWS rows; or one for all. */
-enum { CORE_ROW_BYTES = 16, CORE_PART_NODES = 2048, CORE_PART_ROWS = 15360, CORE_PART_BYTES = 256 << 10 };
-enum { CORE_PART_HEAD = 32 };
+/*
+ * The table is one part, or some of nodes and then some of rows: four or a few more, so that there are few
+ * messages, and none is large.
+ */
+enum {
+    CORE_ROW_BYTES = 16,
+    CORE_PART_HEAD = 32,
+    CORE_PART_BYTES = 256 << 10,        /* at least */
+    CORE_PART_MAX = 8 << 20,
+    CORE_PARTS = 4
+};
 
 struct core_part {
     uint32_t world, n_all_nodes, n_parts;
@@ -184,7 +192,7 @@ struct dtpi_core {
     uint32_t n_nodes, cap_nodes;
     uint32_t *node_slots;       /* a hash of the nodes by id: index + 1 */
     dtpi_msg **parts;           /* the table as it came */
-    uint32_t n_parts, n_have;
+    uint32_t n_parts, n_node_parts, n_have;    /* n_node_parts 0: one for all */
 
     dtpi_buf up;                /* rows of children that have not gone up yet */
     uint32_t n_up;

@@ -9,6 +9,9 @@
 
 /* ---- at the root ---- */
 
+/* Of a node's place and record, without the name. */
+enum { NODE_BYTES = 4 + 8 + 4 * 4 + 1 };
+
 struct node_extent {
     uint32_t number;            /* new, plus 1 */
     uint32_t first_rank, n_ranks;
@@ -39,7 +42,7 @@ static void write_nodes(const dtpi_core *c, const struct node_extent *extent, co
 
     for (uint32_t i = first; i < first + n; i++) {
         dtpi_wr_u32(b, at);
-        at += 8 + 4 * 4 + (uint32_t)strlen(c->nodes[order[i]].host) + 1;
+        at += NODE_BYTES - 4 + (uint32_t)strlen(c->nodes[order[i]].host);
     }
     for (uint32_t i = first; i < first + n; i++) {
         const dtpi_node *node = &c->nodes[order[i]];
@@ -71,24 +74,33 @@ static void write_standbys(const dtpi_core *c, dtpi_buf *b)
     }
 }
 
+/* What is in a part. */
+static void extent_of(const dtpi_core *c, uint32_t part, uint32_t *first_node, uint32_t *n_nodes,
+                      uint32_t *first_rank, uint32_t *n_rows)
+{
+    const uint32_t row_part = core_first_row_part(c);
+
+    *first_node = *n_nodes = *first_rank = *n_rows = 0;
+    if (part < row_part || row_part == 0) {
+        *first_node = DTPI_MIN(part * core_nodes_per_part(c), c->n_nodes);
+        *n_nodes = DTPI_MIN(c->n_nodes - *first_node, core_nodes_per_part(c));
+    }
+    if (part >= row_part) {
+        *first_rank = DTPI_MIN((part - row_part) * core_rows_per_part(c), c->o.world_size);
+        *n_rows = DTPI_MIN(c->o.world_size - *first_rank, core_rows_per_part(c));
+    }
+}
+
 static dtpi_msg *make_part(dtpi_core *c, const struct node_extent *extent, const uint32_t *order,
                            uint32_t part)
 {
-    const uint32_t row_part = core_first_row_part(c);
     const uint32_t n_all_nodes = c->n_nodes, world = c->o.world_size;
-    uint32_t first_node = part * core_nodes_per_part(c), n_nodes = 0, first_rank = 0, n_rows = 0;
+    uint32_t first_node, n_nodes, first_rank, n_rows;
     uint32_t rows_at = DTPI_FRAME_BYTES + CORE_PART_HEAD;
 
-    if (first_node < n_all_nodes)
-        n_nodes = DTPI_MIN(n_all_nodes - first_node, core_nodes_per_part(c));
-    else
-        first_node = n_all_nodes;
-    if (part >= row_part) {
-        first_rank = (part - row_part) * core_rows_per_part(c);
-        n_rows = DTPI_MIN(world - first_rank, core_rows_per_part(c));
-    }
+    extent_of(c, part, &first_node, &n_nodes, &first_rank, &n_rows);
     for (uint32_t i = first_node; i < first_node + n_nodes; i++)
-        rows_at += 4 + 8 + 4 * 4 + (uint32_t)strlen(c->nodes[order[i]].host) + 1;
+        rows_at += NODE_BYTES + (uint32_t)strlen(c->nodes[order[i]].host);
     dtpi_buf b = core_begin(c, DTPI_F_TABLE, DTPI_WORLD_ID, 0, part, -1);
     dtpi_wr_u32(&b, world);
     dtpi_wr_u32(&b, n_all_nodes);
@@ -105,22 +117,28 @@ static dtpi_msg *make_part(dtpi_core *c, const struct node_extent *extent, const
     return core_msg(c, &b);
 }
 
-static size_t table_bytes(const dtpi_core *c)
+/* How many parts the table is to have. */
+static void choose_parts(const dtpi_core *c, uint32_t *n_node_parts_out, uint32_t *n_parts_out)
 {
-    size_t bytes = (size_t)c->o.world_size * CORE_ROW_BYTES;
+    const size_t row_bytes = (size_t)c->o.world_size * CORE_ROW_BYTES;
+    size_t node_bytes = 0;
 
     for (uint32_t i = 0; i < c->n_nodes; i++)
-        bytes += 32 + strlen(c->nodes[i].host);
-    return bytes;
+        node_bytes += NODE_BYTES + strlen(c->nodes[i].host);
+    *n_node_parts_out = 0;
+    *n_parts_out = 1;
+    if (row_bytes + node_bytes <= CORE_PART_BYTES)
+        return;
+    const size_t part = DTPI_MIN(DTPI_MAX((row_bytes + node_bytes) / CORE_PARTS, (size_t)CORE_PART_BYTES),
+                                 (size_t)CORE_PART_MAX);
+    *n_node_parts_out = (uint32_t)((node_bytes + part - 1) / part);
+    *n_parts_out = *n_node_parts_out + (uint32_t)((row_bytes + part - 1) / part);
 }
 
-/* How many parts a table has; the numbers must be set. */
-static bool make_room(dtpi_core *c, bool one)
+static bool make_room(dtpi_core *c, uint32_t n_node_parts, uint32_t n_parts)
 {
-    const uint32_t n_row_parts = (c->o.world_size + CORE_PART_ROWS - 1) / CORE_PART_ROWS;
-    const uint32_t n_node_parts = (c->n_nodes + CORE_PART_NODES - 1) / CORE_PART_NODES;
-
-    c->n_parts = one ? 1 : n_row_parts + n_node_parts;
+    c->n_node_parts = n_node_parts;
+    c->n_parts = n_parts;
     c->parts = dtpi_alloc_array(&c->a, c->n_parts, sizeof(dtpi_msg *));
     return c->parts;
 }
@@ -183,7 +201,9 @@ void core_make_table(dtpi_core *c)
 
     if (ok) {
         c->n_nodes = sort_nodes(c, extent, order);
-        ok = make_room(c, table_bytes(c) <= CORE_PART_BYTES);
+        uint32_t n_node_parts, n_parts;
+        choose_parts(c, &n_node_parts, &n_parts);
+        ok = make_room(c, n_node_parts, n_parts);
     }
     for (uint32_t i = 0; ok && i < c->n_parts; i++) {
         c->parts[i] = make_part(c, extent, order, i);
@@ -219,19 +239,12 @@ static bool read_standbys(dtpi_rd r, dtpi_standby out[DTPI_STANDBYS], uint32_t *
 static bool part_fits(dtpi_core *c, const struct core_part *p, const dtpi_frame *f)
 {
     const size_t rows_end = p->rows_at + (size_t)p->n_rows * CORE_ROW_BYTES;
-    const uint32_t row_part = core_first_row_part(c);
-    uint32_t n_nodes = 0, n_rows = 0, n_standbys;
+    uint32_t first_node, n_nodes, first_rank, n_rows, n_standbys;
     dtpi_standby standbys[DTPI_STANDBYS];
 
-    if (f->seq < row_part || c->n_parts == 1)
-        n_nodes = DTPI_MIN(c->n_nodes - f->seq * core_nodes_per_part(c), core_nodes_per_part(c));
-    if (f->seq >= row_part)
-        n_rows = DTPI_MIN(c->o.world_size - (f->seq - row_part) * core_rows_per_part(c),
-                          core_rows_per_part(c));
-    if (p->n_nodes != n_nodes || p->n_rows != n_rows || p->n_all_nodes != c->n_nodes ||
-        p->n_parts != c->n_parts ||
-        (n_nodes && p->first_node != f->seq * core_nodes_per_part(c)) ||
-        (n_rows && p->first_rank != (f->seq - row_part) * core_rows_per_part(c)))
+    extent_of(c, f->seq, &first_node, &n_nodes, &first_rank, &n_rows);
+    if (p->n_all_nodes != c->n_nodes || p->n_parts != c->n_parts || p->n_nodes != n_nodes ||
+        p->n_rows != n_rows || p->first_node != first_node || p->first_rank != first_rank)
         return false;
     if (f->seq == 0)
         return read_standbys(dtpi_rd_init(f->body - DTPI_FRAME_BYTES + rows_end,
@@ -239,18 +252,21 @@ static bool part_fits(dtpi_core *c, const struct core_part *p, const dtpi_frame 
     return rows_end == p->bytes;
 }
 
-/* The first part says how many there are. */
+/* The first part says how many there are, and how many of them are of nodes. */
 static bool begin_table(dtpi_core *c, const struct core_part *p)
 {
-    if (p->n_all_nodes == 0 || p->n_all_nodes > c->o.world_size)
+    if (p->n_all_nodes == 0 || p->n_all_nodes > c->o.world_size || p->n_parts == 0 ||
+        p->n_parts > c->o.world_size + 1 || p->n_nodes == 0 || p->n_nodes > p->n_all_nodes)
+        return false;
+    const uint32_t n_node_parts = (p->n_all_nodes + p->n_nodes - 1) / p->n_nodes;
+    if (p->n_parts > 1 && n_node_parts >= p->n_parts)
         return false;
     c->n_nodes = p->n_all_nodes;
-    if (!make_room(c, p->n_parts == 1)) {
+    if (!make_room(c, p->n_parts > 1 ? n_node_parts : 0, p->n_parts)) {
         c->n_nodes = 0;
         core_nomem(c);
-        return true;
     }
-    return c->n_parts == p->n_parts;
+    return true;
 }
 
 bool core_on_table(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in)

@@ -37,17 +37,19 @@ bool core_part_read(const dtpi_msg *m, struct core_part *out)
 
 uint32_t core_nodes_per_part(const dtpi_core *c)
 {
-    return c->n_parts == 1 ? c->n_nodes : CORE_PART_NODES;
+    return c->n_node_parts ? (c->n_nodes + c->n_node_parts - 1) / c->n_node_parts : c->n_nodes;
 }
 
 uint32_t core_rows_per_part(const dtpi_core *c)
 {
-    return c->n_parts == 1 ? c->o.world_size : CORE_PART_ROWS;
+    const uint32_t n_parts = c->n_parts - c->n_node_parts;
+
+    return (c->o.world_size + n_parts - 1) / n_parts;
 }
 
 uint32_t core_first_row_part(const dtpi_core *c)
 {
-    return c->n_parts == 1 ? 0 : (c->n_nodes + CORE_PART_NODES - 1) / CORE_PART_NODES;
+    return c->n_node_parts;
 }
 
 /* The sixteen bytes of a rank's row; NULL before the table is there. */
