@@ -66,6 +66,8 @@ static const char help[] =
     "                       barrier) all_messages rounds bytes max_fds agent_fds slowest_rank wall_s max_rss_mib cpus\n"
     "                       version\n"
     "      --simulate N     simulate N ranks\n"
+    "      --calibrate      measure what things cost here; print real runs beside simulated ones that assume it\n"
+    "                       (the least of -r runs)\n"
     "  -h, --help           this text\n"
     "\n"
     "options of the simulation:\n"
@@ -79,6 +81,7 @@ static const char help[] =
     "      --spawn-us X     a launcher's time for a process, one after the other (default 0)\n"
     "      --exec-us X      of the process, while the launcher waits (default 0)\n"
     "      --link-us X      of the process, until main() (default 0)\n"
+    "      --node-us X      a launcher's time before it starts anything (default 0)\n"
     "      --main-us X      of the process, until it meets its agent (default 0)\n"
     "      --cores N        of a node (default: one for each rank)\n"
     "      --all-cores N    that all nodes share (default: none are shared)\n"
@@ -90,7 +93,7 @@ static const char help[] =
     "  0 all ranks came through, 1 a failure, 2 wrong options\n";
 
 enum { OPT_NODES = 256, OPT_RADIX, OPT_TIMEOUT, OPT_FORMAT, OPT_SIMULATE, OPT_PPN, OPT_CORES, OPT_ALL_CORES,
-       OPT_SEED, OPT_MISSING, OPT_NUMBERS };
+       OPT_SEED, OPT_MISSING, OPT_CALIBRATE, OPT_NUMBERS };
 
 /* Numbers of the simulation: from OPT_NUMBERS on, in this order. */
 static const struct number {
@@ -109,6 +112,7 @@ static const struct number {
     { "link-us", offsetof(boot_opts, link_us), 1e9 },
     { "main-us", offsetof(boot_opts, main_us), 1e9 },
     { "loss", offsetof(boot_opts, loss), 0.9 },
+    { "node-us", offsetof(boot_opts, node_us), 1e9 },
 };
 
 static const struct option long_options[] = {
@@ -124,6 +128,7 @@ static const struct option long_options[] = {
     { "all-cores", required_argument, NULL, OPT_ALL_CORES },
     { "seed", required_argument, NULL, OPT_SEED },
     { "missing", required_argument, NULL, OPT_MISSING },
+    { "calibrate", no_argument, NULL, OPT_CALIBRATE },
     { "help", no_argument, NULL, 'h' },
     { "latency-us", required_argument, NULL, OPT_NUMBERS },
     { "near-us", required_argument, NULL, OPT_NUMBERS + 1 },
@@ -136,6 +141,7 @@ static const struct option long_options[] = {
     { "link-us", required_argument, NULL, OPT_NUMBERS + 8 },
     { "main-us", required_argument, NULL, OPT_NUMBERS + 9 },
     { "loss", required_argument, NULL, OPT_NUMBERS + 10 },
+    { "node-us", required_argument, NULL, OPT_NUMBERS + 11 },
     { NULL, 0, NULL, 0 },
 };
 
@@ -198,6 +204,9 @@ static bool take_option(boot_opts *o, int c, const char *value)
         return parse_int(value, 1, 1 << 16, &o->n_cores_of_all);
     case OPT_MISSING:
         return parse_int(value, 0, 1 << 20, &o->n_missing);
+    case OPT_CALIBRATE:
+        o->calibrate = true;
+        return true;
     case OPT_SEED:
         return dtpi_parse_i64(value, 0, INT64_MAX, &o->seed);
     default:
@@ -209,6 +218,8 @@ static int run_all(const boot_opts *o)
 {
     int rc = BENCH_OK;
 
+    if (o->calibrate)
+        return boot_calibrate(o);
     if (!o->json)
         print_head(o);
     for (int i = 0; i < o->n_runs && rc == BENCH_OK; i++) {

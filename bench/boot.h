@@ -6,6 +6,7 @@
  *   boot.c       options and output
  *   boot_run.c   real processes: a launcher with an agent for each artificial node
  *   boot_sim.c   the same in simulation (bench/sim/)
+ *   boot_calibrate.c  what the simulation must assume here, and how near it then comes
  *   boot_rank.c  the program that they execute; public interface only
  */
 #ifndef DTP_BENCH_BOOT_H
@@ -25,7 +26,8 @@ typedef struct boot_opts {
     bool json;
     bool simulate;              /* what follows is for the simulation alone */
     double latency_us, near_us, gbps, cpu_us, cpu_ns_per_kib, row_ns, loss;
-    double spawn_us, exec_us, link_us, main_us;
+    double spawn_us, exec_us, link_us, main_us, node_us;
+    bool calibrate;
     int ppn;                    /* ranks on a node; 0: 8 */
     int n_cores;                /* of each node; 0: one for each rank */
     int n_cores_of_all;         /* that all nodes share; 0: each has its own */
@@ -41,6 +43,7 @@ typedef struct boot_report {
     double joined_ms;           /* until the last rank has the table */
     double cpu_us_per_rank;     /* from main() to the barrier's end, and the agent's share of it */
     double exec_us_per_rank;    /* before main(): execution and dynamic linking */
+    double spawn_cpu_us, spawn_wall_us;     /* a launcher's, for each process */
     double agent_us_per_rank;   /* of that the agent's share */
     uint64_t messages, bytes;   /* that make the table: without handshakes and the barrier */
     uint64_t all_messages;      /* with handshakes and the barrier */
@@ -62,8 +65,9 @@ typedef struct boot_slot {
 
 typedef struct boot_node {
     int64_t cpu_ns;             /* without starting processes */
+    int64_t spawn_cpu_ns, spawn_wall_ns;    /* of starting them */
     int32_t n_fds;
-    int32_t max_rss_kib;
+    uint64_t n_messages, n_all, bytes;  /* that its agent heard, and that its ranks heard of it */
 } boot_node;
 
 typedef struct boot_page {
@@ -77,5 +81,7 @@ typedef struct boot_page {
 /* One run, with real processes or in simulation; a line on stderr where it fails. */
 int boot_run(const boot_opts *o, boot_report *report_out);
 int boot_simulate(const boot_opts *o, boot_report *report_out);
+/* Measures what things cost here and prints real runs beside simulated ones. */
+int boot_calibrate(const boot_opts *o);
 
 #endif /* DTP_BENCH_BOOT_H */

@@ -22,8 +22,9 @@
 #include "base/text.h"
 #include "boot.h"
 #include "ctx/ctx.h"
-#include "group/agent.h"
+#include "group/agent_internal.h"
 #include "group/env.h"
+#include "group/tree.h"
 #include "launch/spawn.h"
 
 /* Descriptors of a launcher: pidfd, two pipes and the agent's socket for each rank, and some. */
@@ -35,6 +36,8 @@ typedef struct gang {
     int page_fd;
     uint8_t secret[DTP_SECRET_BYTES];
     char job[32], root[32], program[PATH_MAX];
+    int port;                   /* of the root's agent; that of node i is i higher */
+    uint32_t radix;
 } gang;
 
 /* One artificial node, in a process of its own. */
@@ -93,6 +96,21 @@ static void pass_stderr(const child *c)
         fwrite(text, 1, (size_t)n, stderr);
 }
 
+/* Each message counts where it is heard; those for ranks are counted here. */
+static void count_messages(const node *n, boot_node *mine)
+{
+    dtpi_core_stats s;
+
+    dtpi_core_get_stats(n->agent->core, &s);
+    mine->n_messages = (uint64_t)n->n;      /* WELCOME */
+    for (int type = 1; type < DTPI_F_END; type++)
+        if (type != DTPI_F_UP && type != DTPI_F_DOWN && type != DTPI_F_BEAT)
+            mine->n_messages += s.n_received[type];
+    const uint64_t n_proofs = 3 * ((uint64_t)n->n + s.n_children);
+    mine->n_all = mine->n_messages + n_proofs + s.n_received[DTPI_F_UP] + s.n_sent[DTPI_F_DOWN];
+    mine->bytes = s.bytes_received;
+}
+
 static void on_death(dtpi_source *source, uint32_t revents)
 {
     child *c = DTPI_CONTAINER(source, child, death);
@@ -104,6 +122,7 @@ static void on_death(dtpi_source *source, uint32_t revents)
     (void)revents;
     if (mine->n_fds == 0) {     /* all are through the barrier, none has gone yet */
         mine->n_fds = count_fds();
+        count_messages(n, mine);
         mine->cpu_ns += cpu_ns();
     }
     if (waitpid(c->process.pid, &status, WNOHANG) != c->process.pid)
@@ -196,9 +215,17 @@ static dtp_status open_node(node *n, char *socket, size_t room, dtp_error *err)
     const boot_opts *o = g->o;
 
     snprintf(socket, room, "@dtp-%s-%d", g->job, n->index);
+    const uint32_t index = (uint32_t)n->index, n_nodes = (uint32_t)o->n_nodes;
+    const uint32_t radix = g->radix, up = index ? dtpi_tree_parent(index, radix) : 0;
+    char listen[32], parent[32];
+    snprintf(listen, sizeof(listen), "127.0.0.1:%d", g->port + n->index);
+    snprintf(parent, sizeof(parent), "127.0.0.1:%d", g->port + (int)up);
     const dtpi_agent_opts ao = { .job = g->job, .world_size = (uint32_t)o->n_ranks,
                                  .n_local = (uint32_t)n->n, .socket = socket,
-                                 .root = o->n_nodes > 1 ? g->root : NULL, .is_root = n->index == 0,
+                                 .root = n_nodes > 1 ? g->root : NULL, .is_root = index == 0,
+                                 .listens = dtpi_tree_n_children(index, n_nodes, radix) > 0,
+                                 .listen = listen, .node = index, .n_nodes = n_nodes, .radix = radix,
+                                 .parent = index ? parent : NULL,
                                  .secret = g->secret, .timeout_ms = o->timeout_ms,
                                  .is_watched = is_watched, .user = n };
     n->children = calloc((size_t)n->n, sizeof(*n->children));
@@ -227,11 +254,12 @@ static int run_node(node *n)
     dtp_status st = dtpi_raise_files(FILES_BASE + (uint64_t)n->n * FILES_PER_RANK, &files, &err);
     if (st >= 0)
         st = open_node(n, socket, sizeof(socket), &err);
-    mine->cpu_ns = -cpu_ns();
-    const int64_t before = cpu_ns();
+    const int64_t cpu_before = cpu_ns(), before = bench_now_ns();
     if (st >= 0)
         st = start_ranks(n, socket, &files, &err);
-    mine->cpu_ns -= cpu_ns() - before;
+    mine->spawn_cpu_ns = cpu_ns() - cpu_before;
+    mine->spawn_wall_ns = bench_now_ns() - before;
+    mine->cpu_ns = -mine->spawn_cpu_ns;
     if (st >= 0)
         st = serve(n, &err);
     if (st < 0) {
@@ -246,20 +274,27 @@ static int run_node(node *n)
 
 /* ---- the whole ---- */
 
-/* Below the range from which the kernel takes ports for those who connect. */
-static void find_port(char *root_out, size_t room)
+static bool is_free(int port)
 {
+    const struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool ok = bind(fd, (const struct sockaddr *)&sa, sizeof(sa)) == 0;
 
-    for (unsigned i = 0; i < 1000; i++) {
-        const uint16_t port = (uint16_t)(10000 + ((unsigned)getpid() * 31 + i * 7) % 20000);
-        const struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port),
-                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-        snprintf(root_out, room, "127.0.0.1:%u", port);
-        if (bind(fd, (const struct sockaddr *)&sa, sizeof(sa)) == 0)
-            break;
-    }
     close(fd);
+    return ok;
+}
+
+/* So many ports in a row, below the range from which the kernel takes those of who connects; 0: none. */
+static int find_ports(int n)
+{
+    for (int i = 0, run = 0; i < 20000; i++) {
+        const int port = 10000 + (int)(((unsigned)getpid() * 617 + (unsigned)i) % 20000);
+        run = port == 10000 || !is_free(port) ? 0 : run + 1;
+        if (run == n)
+            return port - n + 1;
+    }
+    return 0;
 }
 
 static dtp_status open_gang(gang *g, dtp_error *err)
@@ -268,7 +303,12 @@ static dtp_status open_gang(gang *g, dtp_error *err)
     dtp_ctx *ctx;
 
     snprintf(g->job, sizeof(g->job), "boot-%d", (int)getpid());
-    find_port(g->root, sizeof(g->root));
+    g->radix = g->o->radix ? (uint32_t)g->o->radix
+                           : dtpi_tree_radix((uint32_t)g->o->n_ranks, (uint32_t)g->o->n_nodes);
+    g->port = find_ports(g->o->n_nodes);
+    if (!g->port)
+        return dtpi_fail(err, DTP_ERR_LIMIT, "no %d free ports in a row", g->o->n_nodes);
+    snprintf(g->root, sizeof(g->root), "127.0.0.1:%d", g->port);
     if (getrandom(g->secret, sizeof(g->secret), 0) != (ssize_t)sizeof(g->secret))
         return dtpi_fail(err, DTP_ERR_IO, "cannot read random bytes: %m");
     g->page_fd = memfd_create("dtp-boot", MFD_CLOEXEC);
@@ -302,6 +342,7 @@ static void summarise(const gang *g, int64_t start_ns, boot_report *r)
 {
     const boot_opts *o = g->o;
     int64_t main_ns = 0, joined_ns = 0, done_ns = 0, exec_cpu = 0, cpu = 0, agent_cpu = 0;
+    int64_t spawn_cpu = 0, spawn_wall = 0;
 
     for (int i = 0; i < o->n_ranks; i++) {
         const boot_slot *s = &g->page->ranks[i];
@@ -317,8 +358,16 @@ static void summarise(const gang *g, int64_t start_ns, boot_report *r)
     }
     for (int i = 0; i < o->n_nodes; i++) {
         agent_cpu += g->page->nodes[i].cpu_ns;
+        spawn_cpu += g->page->nodes[i].spawn_cpu_ns;
+        spawn_wall += g->page->nodes[i].spawn_wall_ns;
+        r->messages += g->page->nodes[i].n_messages;
+        r->all_messages += g->page->nodes[i].n_all;
+        r->bytes += g->page->nodes[i].bytes;
         r->agent_fds = DTPI_MAX(r->agent_fds, g->page->nodes[i].n_fds);
     }
+    r->spawn_cpu_us = (double)spawn_cpu / 1e3 / o->n_ranks;
+    r->spawn_wall_us = (double)spawn_wall / 1e3 / o->n_ranks;
+    r->rounds = 2 * dtpi_tree_depth((uint32_t)o->n_nodes, g->radix) + 2;
     r->spawned_ms = (double)(main_ns - start_ns) / 1e6;
     r->joined_ms = (double)(joined_ns - start_ns) / 1e6;
     r->total_ms = (double)(done_ns - start_ns) / 1e6;
@@ -391,6 +440,7 @@ int boot_run(const boot_opts *o, boot_report *r)
     if (rc == BENCH_OK && atomic_load(&g.page->n_failed))
         rc = tell_failure(&g);
     r->wall_s = (double)(bench_now_ns() - start_ns) / 1e9;
+    r->radix = (int)g.radix;
     summarise(&g, start_ns, r);
     close_gang(&g);
     return rc;

@@ -28,6 +28,7 @@ static sim_opts opts_of(const boot_opts *o)
         .exec_ns = ns_of(o->exec_us),
         .link_ns = ns_of(o->link_us),
         .main_ns = ns_of(o->main_us),
+        .node_ns = ns_of(o->node_us),
         .row_ns = (int64_t)o->row_ns,
         .timeout_ns = o->timeout_ms * DTPI_NS_PER_MS,
         .net = { .seed = (uint64_t)o->seed, .latency_ns = ns_of(o->latency_us), .near_ns = ns_of(o->near_us),

@@ -79,9 +79,10 @@ static void start_node(void *user, uint64_t key)
 
     (void)key;
     sim_agent_meet_parent(a);
+    dtpi_loop_work(s->loop, s->o.node_ns);
     if (s->o.spawn_ns + s->o.exec_ns + s->o.link_ns > 0) {
         dtpi_loop_proc_stop(a->proc, true);
-        spawn_next(a, 0);
+        dtpi_loop_proc_at(a->launcher, dtpi_loop_now(s->loop), spawn_next, a, 0);
         return;
     }
     for (uint32_t i = 0; i < a->n; i++)
@@ -179,7 +180,7 @@ static dtp_status build_node(struct sim *s, uint32_t index, dtp_error *err)
         if (!s->ranks[i].proc)
             st = dtpi_fail_nomem(err, sizeof(struct sim_rank));
     }
-    if (st >= 0 && !dtpi_loop_at(s->loop, 0, start_node, a, 0))
+    if (st >= 0 && !dtpi_loop_proc_at(a->launcher, 0, start_node, a, 0))
         st = dtpi_fail_nomem(err, sizeof(*a));
     return st;
 }

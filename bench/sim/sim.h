@@ -30,6 +30,7 @@ typedef struct sim_opts {
     uint32_t radix;             /* of the tree of agents */
     dtpi_loop_opts net;
     uint32_t n_cores;           /* of each node */
+    int64_t node_ns;            /* a launcher's time before it does anything */
     int64_t spawn_ns;           /* a launcher's time for one process, each after the other */
     int64_t exec_ns;            /* the process's time, for which the launcher waits */
     int64_t link_ns;            /* more of it until main() */
