@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 enum { TELL_TWICE = 2, ENDING_MS = 50 };
 
 /* ---- sending ---- */
@@ -215,6 +217,44 @@ static void agent_lost(struct session *s, dtp_status why)
     session_fail(s, &v);
 }
 
+/*
+ * The ranks that the end of this node's agent takes away, as the root counts them: all of the node. Where
+ * there is no other node, only the rank that hosted it.
+ */
+static uint32_t lost_with_agent(const struct session *s, int32_t *lost)
+{
+    const uint32_t node = session_row(s, s->rank)->node;
+    const int32_t host = session_node(s, node)->host_rank;
+    uint32_t n = 0;
+
+    for (int32_t i = 0; i < s->world; i++)
+        if (session_row(s, i)->node == node && session_rank_of(s, i) >= 0 &&
+            (s->table->n_nodes > 1 || host < 0 || host == i))
+            lost[n++] = i;
+    return n;
+}
+
+/* In the root's words. */
+static void say_lost(const struct session *s, dtpi_verdict *v)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(s->ctx);
+    const struct shared_node *node = session_node(s, session_row(s, s->rank)->node);
+    int32_t *numbers = v->n_failed ? dtpi_alloc_array(a, v->n_failed, sizeof(*numbers)) : NULL;
+    char ranks[120] = "?";
+
+    for (uint32_t i = 0; numbers && i < v->n_failed; i++)
+        numbers[i] = session_rank_of(s, v->failed[i]);
+    if (numbers)
+        dtpi_format_ranks(numbers, v->n_failed, ranks, sizeof(ranks));
+    if (v->n_failed == 1 && node->host_rank == v->failed[0])
+        snprintf(v->text, sizeof(v->text), "rank %s of %d (node %s, pid %d) died", ranks, session_size(s),
+                 node->host, session_row(s, node->host_rank)->pid);
+    else
+        snprintf(v->text, sizeof(v->text), "rank%s %s of %d lost: the agent of node %s ended",
+                 v->n_failed == 1 ? "" : "s", ranks, session_size(s), node->host);
+    dtpi_free(a, numbers, v->n_failed * sizeof(*numbers));
+}
+
 /* The agent is gone: with its host, or with the node's shim. */
 static void agent_died(struct session *s)
 {
@@ -236,22 +276,11 @@ static void agent_died(struct session *s)
         session_fail(s, &v);
         return;
     }
-    const uint32_t node = session_row(s, s->rank)->node;
-    const struct shared_node *n = session_node(s, node);
     lost = dtpi_alloc_array(a, (size_t)s->world, sizeof(*lost));
     v.failed = lost;
-    if (n->host_rank >= 0 && n->host_rank < s->world) {
-        snprintf(v.text, sizeof(v.text), "rank %d of %d (node %s, pid %d) died",
-                 session_rank_of(s, n->host_rank), session_size(s), n->host,
-                 session_row(s, n->host_rank)->pid);
-        if (lost)
-            lost[v.n_failed++] = n->host_rank;
-    } else {
-        snprintf(v.text, sizeof(v.text), "the agent of node %s ended", n->host);
-        for (int32_t i = 0; lost && i < s->world; i++)
-            if (session_row(s, i)->node == node && session_rank_of(s, i) >= 0)
-                lost[v.n_failed++] = i;
-    }
+    if (lost)
+        v.n_failed = lost_with_agent(s, lost);
+    say_lost(s, &v);
     session_fail(s, &v);
     dtpi_free(a, lost, (size_t)s->world * sizeof(*lost));
 }
