@@ -32,7 +32,7 @@ dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, v
     c->generation = 1;
     c->is_judge = opts->is_root;
     core_reform_init(c);
-    c->flush_at_ns = INT64_MAX;
+    c->flush_at_ns = c->probe_at_ns = INT64_MAX;
     c->beat_at_ns = opts->now_ns + c->o.beat_ns;
     c->join_at_ns = opts->join_timeout_ns ? opts->now_ns + opts->join_timeout_ns : INT64_MAX;
     c->dead = dtpi_buf_init(&c->a);
@@ -584,6 +584,7 @@ void dtpi_core_tick(dtpi_core *c, int64_t now_ns)
         beat(c);
     core_join_tick(c);
     core_verdict_tick(c);
+    core_gather_tick(c);
     core_reform_tick(c);
 }
 
@@ -598,6 +599,8 @@ int64_t dtpi_core_next_ns(const dtpi_core *c)
     if (!c->has_table && !c->has_verdict)
         at = DTPI_MIN(at, DTPI_MIN(c->join_at_ns, c->flush_at_ns));
     at = DTPI_MIN(at, core_reform_next_ns(c));
+    if (!c->has_verdict)
+        at = DTPI_MIN(at, c->probe_at_ns);
     if (c->verdict_due)
         at = DTPI_MIN(at, c->verdict_at_ns);
     return at;

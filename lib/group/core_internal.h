@@ -111,6 +111,7 @@ struct core_gather {
     uint64_t min, max;
     uint32_t min_index, max_index;
     bool expired, probed, sent;
+    int64_t answer_by_ns;       /* children that were probed say who is missing, or all behind them are */
 };
 
 struct core_reader {
@@ -204,6 +205,7 @@ struct dtpi_core {
     dtpi_standby *standbys;     /* at the root, until it has made the table */
     uint32_t n_standbys;
     int64_t join_at_ns, flush_at_ns;
+    int64_t probe_at_ns;        /* the first answer_by_ns of all calls */
     bool has_table;
 
     struct core_group *groups;
@@ -349,6 +351,8 @@ bool core_on_up(dtpi_core *c, struct core_group *g, struct core_source *s, const
 void core_on_down(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const dtpi_in *in);
 void core_on_expire(dtpi_core *c, struct core_group *g, const dtpi_frame *f);
 void core_on_probe(dtpi_core *c, struct core_group *g, const dtpi_frame *f);
+/* Those below that a probe found silent are missing. */
+void core_gather_tick(dtpi_core *c);
 /* The parent ended in order: calls that need it fail, now and later. */
 void core_parent_left(dtpi_core *c);
 void core_source_left(dtpi_core *c, struct core_group *g, struct core_source *s);

@@ -12,6 +12,9 @@
 
 #include "base/text.h"
 
+/* How long the top waits for the answers to a probe, and how much less each level below. */
+enum { PROBE_MS = 150, PROBE_STEP_MS = 30 };
+
 void core_gather_free(dtpi_core *c, struct core_gather *x)
 {
     dtpi_buf_free(&x->missing);
@@ -483,15 +486,19 @@ void core_parent_left(dtpi_core *c)
         }
 }
 
-static void probe(dtpi_core *c, struct core_group *g, struct core_gather *x)
+/* `ms`: how long the one above waits for the answer. */
+static void probe(dtpi_core *c, struct core_group *g, struct core_gather *x, uint32_t ms)
 {
     x->probed = true;
+    x->answer_by_ns = c->now + ms * DTPI_NS_PER_MS;
+    c->probe_at_ns = DTPI_MIN(c->probe_at_ns, x->answer_by_ns);
     for (uint32_t i = 0; i < g->n_sources; i++) {
         const struct core_source *s = &g->sources[i];
         if (x->got[i])
             continue;
         if (s->is_child) {
             dtpi_buf b = core_begin(c, DTPI_F_PROBE, g->id, x->lane, x->seq, -1);
+            dtpi_wr_u32(&b, ms > PROBE_STEP_MS ? ms - PROBE_STEP_MS : 0);
             core_to_child(c, s->slot, &b);
         } else {
             mark(x, i);
@@ -499,6 +506,43 @@ static void probe(dtpi_core *c, struct core_group *g, struct core_gather *x)
         }
     }
     check_full(c, g, x);
+}
+
+/* All behind a child that does not answer. */
+static void give_up_child(dtpi_core *c, struct core_group *g, struct core_gather *x, uint32_t at)
+{
+    mark(x, at);
+    for (int32_t i = core_next_member(c, g, -1); i >= 0; i = core_next_member(c, g, i)) {
+        const uint32_t index = (uint32_t)i;
+        if (core_child_of(c, core_member(g, index)) == (int32_t)g->sources[at].slot)
+            dtpi_buf_append(&x->missing, &index, sizeof(index));
+    }
+}
+
+static void give_up(dtpi_core *c, struct core_group *g)
+{
+    for (struct core_gather *x = g->gathers, *next; x && !c->has_verdict; x = next) {
+        next = x->next;
+        if (!x->probed || x->sent)
+            continue;
+        if (c->now < x->answer_by_ns) {
+            c->probe_at_ns = DTPI_MIN(c->probe_at_ns, x->answer_by_ns);
+            continue;
+        }
+        for (uint32_t i = 0; i < g->n_sources; i++)
+            if (!x->got[i] && g->sources[i].is_child)
+                give_up_child(c, g, x, i);
+        check_full(c, g, x);
+    }
+}
+
+void core_gather_tick(dtpi_core *c)
+{
+    if (c->now < c->probe_at_ns)
+        return;
+    c->probe_at_ns = INT64_MAX;
+    for (struct core_group *g = c->groups; g; g = g->next)
+        give_up(c, g);
 }
 
 void core_on_expire(dtpi_core *c, struct core_group *g, const dtpi_frame *f)
@@ -510,7 +554,7 @@ void core_on_expire(dtpi_core *c, struct core_group *g, const dtpi_frame *f)
         return;
     x->expired = true;
     if (g->is_top) {
-        probe(c, g, x);
+        probe(c, g, x, PROBE_MS);
         return;
     }
     dtpi_buf b = core_begin(c, DTPI_F_EXPIRE, g->id, f->lane, f->seq, f->rank);
@@ -521,7 +565,9 @@ void core_on_probe(dtpi_core *c, struct core_group *g, const dtpi_frame *f)
 {
     if (c->has_verdict || is_done(g, f->lane, f->seq))
         return;
+    dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
+    const uint32_t ms = dtpi_rd_u32(&r);
     struct core_gather *x = find_or_start(c, g, f);
     if (x && !x->sent && !x->probed)
-        probe(c, g, x);
+        probe(c, g, x, dtpi_rd_done(&r) ? DTPI_MIN(ms, (uint32_t)PROBE_MS) : 0);
 }
