@@ -110,29 +110,35 @@ struct agent_conn *agent_conn_of(dtpi_agent *agent, enum conn_role role, uint32_
     return slot < n ? map[slot] : NULL;
 }
 
+static bool grow_slots(dtpi_agent *agent, struct agent_conn ***map, uint32_t *n)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(agent->ctx);
+    const uint32_t cap = *n ? *n * 2 : 32;
+    struct agent_conn **p = dtpi_alloc_array(a, cap, sizeof(struct agent_conn *));
+
+    if (!p)
+        return false;
+    if (*n)
+        memcpy(p, *map, *n * sizeof(struct agent_conn *));
+    dtpi_free(a, *map, *n * sizeof(struct agent_conn *));
+    *map = p;
+    *n = cap;
+    return true;
+}
+
 /* A slot for a member; UINT32_MAX without memory. */
 static uint32_t give_slot(dtpi_agent *agent, struct agent_conn *conn, enum conn_role role)
 {
     struct agent_conn ***map = role == CONN_LOCAL ? &agent->by_local : &agent->by_child;
     uint32_t *n = role == CONN_LOCAL ? &agent->n_by_local : &agent->n_by_child;
-    const dtp_allocator *a = dtpi_ctx_alloc(agent->ctx);
     uint32_t slot = 0;
 
     while (slot < *n && ((*map)[slot] ||
                          (role == CONN_LOCAL && !dtpi_core_slot_is_free(agent->core, slot)) ||
                          (role == CONN_CHILD && dtpi_core_has_table(agent->core))))
         slot++;
-    if (slot == *n) {
-        const uint32_t cap = *n ? *n * 2 : 16;
-        struct agent_conn **p = dtpi_alloc_array(a, cap, sizeof(struct agent_conn *));
-        if (!p)
-            return UINT32_MAX;
-        if (*n)
-            memcpy(p, *map, *n * sizeof(struct agent_conn *));
-        dtpi_free(a, *map, *n * sizeof(struct agent_conn *));
-        *map = p;
-        *n = cap;
-    }
+    if (slot == *n && !grow_slots(agent, map, n))
+        return UINT32_MAX;
     (*map)[slot] = conn;
     return slot;
 }
@@ -463,7 +469,10 @@ dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent
         st = agent_listen_unix(agent, err);
     if (st >= 0)
         agent_files_say_root(agent);
-    /* Takes the timer's room now: setting it again cannot fail. */
+    /* Room for the first members and the timer now: where it cannot be had, nobody has come yet. */
+    if (st >= 0 && (!grow_slots(agent, &agent->by_local, &agent->n_by_local) ||
+                    !grow_slots(agent, &agent->by_child, &agent->n_by_child)))
+        st = dtpi_fail_nomem(err, 0);
     if (st >= 0)
         st = dtpi_timer_set(ctx, &agent->timer, dtp_ctx_now_ns(ctx) + FAR_MS * DTPI_NS_PER_MS, err);
     if (st < 0) {
