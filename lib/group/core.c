@@ -250,6 +250,8 @@ void dtpi_core_parent_open(dtpi_core *c, int64_t now_ns)
     /* What happened here while nobody above could be told. */
     if (c->has_verdict)
         core_death_up(c, &c->verdict);
+    if (c->verdict_due)
+        c->verdict_at_ns = c->now;
     core_join_parent(c);
 }
 
@@ -636,7 +638,7 @@ bool dtpi_core_has_table(const dtpi_core *c)
 
 bool dtpi_core_all_came(const dtpi_core *c)
 {
-    return c->n_came >= c->o.n_local;
+    return c->n_came >= c->o.n_local && (!c->o.is_root || c->n_below >= c->o.world_size);
 }
 
 bool dtpi_core_slot_is_free(const dtpi_core *c, uint32_t slot)

@@ -125,7 +125,7 @@ uint32_t dtpi_core_n_nodes(const dtpi_core *core);
 bool dtpi_core_node(const dtpi_core *core, uint32_t node, dtpi_node *out);
 const dtpi_verdict *dtpi_core_verdict(const dtpi_core *core);   /* NULL: healthy */
 bool dtpi_core_has_table(const dtpi_core *core);
-/* As many ranks as are expected here have joined or tried to. */
+/* As many ranks as are expected here, at the root in all, have joined or tried to. */
 bool dtpi_core_all_came(const dtpi_core *core);
 /* The rank joined here and left; false for a number that is none. */
 bool dtpi_core_has_left(const dtpi_core *core, int32_t rank);

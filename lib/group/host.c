@@ -14,7 +14,7 @@
 #include "net/sock.h"
 
 /* How long a rank that closes first lets the others of its node be served. */
-enum { LINGER_MS = 200, LINGER_FAILED_MS = 500, LINGER_BUSY_MS = 2000, STEP_MS = 10 };
+enum { LINGER_MS = 200, LINGER_FAILED_MS = 500, LINGER_LATE_MS = 100, LINGER_BUSY_MS = 2000, STEP_MS = 10 };
 
 struct host {
     dtp_ctx *user_ctx;
@@ -22,6 +22,7 @@ struct host {
     dtpi_agent *agent;
     pthread_t thread;
     _Atomic bool stop;
+    int64_t join_deadline_ns;
     dtpi_task seek;
     pthread_mutex_t mutex;      /* root */
     char root[DTPI_BOARD_VALUE];
@@ -36,8 +37,9 @@ static void linger(struct host *h)
         const int64_t ms = (dtp_ctx_now_ns(h->ctx) - start) / DTPI_NS_PER_MS;
         const bool idle = dtpi_agent_is_idle(h->agent);
         const bool done = dtpi_agent_is_done(h->agent);
-        /* Ranks that come late to a group that failed are told why. */
-        const int limit = dtpi_agent_failed_early(h->agent) ? LINGER_FAILED_MS : done ? 0 : LINGER_MS;
+        /* Ranks that come late to a group that failed are told why; after the deadline they know. */
+        const int failed_ms = dtp_ctx_now_ns(h->ctx) < h->join_deadline_ns ? LINGER_FAILED_MS : LINGER_LATE_MS;
+        const int limit = dtpi_agent_failed_early(h->agent) ? failed_ms : done ? 0 : LINGER_MS;
         if (ms >= LINGER_BUSY_MS || (idle && ms >= limit))
             return;
         dtp_ctx_dispatch(h->ctx, STEP_MS, NULL);
@@ -197,6 +199,7 @@ dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *o, bool listens, const
     if (!h)
         return dtpi_fail_nomem(err, sizeof(*h));
     h->user_ctx = ctx;
+    h->join_deadline_ns = dtpi_ctx_deadline(ctx, o->timeout_ms, 0);
     h->seek.run = seek_run;
     pthread_mutex_init(&h->mutex, NULL);
     dtp_status st = start(h, o, listens, socket, err);

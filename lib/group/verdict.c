@@ -194,7 +194,8 @@ void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *tex
     snprintf(c->death_text, sizeof(c->death_text), "%s", text);
     if (!c->verdict_due) {
         c->verdict_due = true;
-        c->verdict_at_ns = c->now + GATHER_NS;
+        /* Who has not met the root yet does not judge: it is told once it is met. */
+        c->verdict_at_ns = c->o.is_root || c->has_table ? c->now + GATHER_NS : INT64_MAX;
     }
 }
 

@@ -617,12 +617,14 @@ static void test_a_death_before_the_root_is_reached_is_told_when_it_is(void **st
     after(&below);
     rank_joins(&s, 0);
     sim_run(&s, 20);
-    assert_non_null(dtpi_core_verdict(below.core));
+    assert_null(dtpi_core_verdict(below.core));     /* the root judges */
     below.parent = root->children[1] = dtpi_loop_connect(s.loop, sides);
     dtpi_core_child_open(root->core, 1, dtpi_loop_now(s.loop));
     dtpi_core_parent_open(below.core, dtpi_loop_now(s.loop));
     after(root);
+    after(&below);
     sim_run(&s, 20);
+    assert_non_null(dtpi_core_verdict(below.core));
     assert_true(s.ranks[0].has_verdict);
     assert_string_equal(s.ranks[0].verdict.text,
                         "rank 1 of 2 (node b, pid 44) died before it joined (exit 3)");
