@@ -19,7 +19,7 @@
 #include "failcall.h"
 #include "failmalloc.h"
 
-enum { N_RANKS = 4, TIMEOUT_MS = 3000, LIMIT_MS = 1000, MAX_FINDINGS = 20, N_SETTINGS = 2 };
+enum { N_RANKS = 4, TIMEOUT_MS = 3000, LIMIT_MS = 1000, MAX_FINDINGS = 60, N_SETTINGS = 2 };
 enum kind { MALLOC, CALL };
 enum stage { JOIN, FIRST, GATHER, PAIR, LAST, N_STAGES };
 
