@@ -155,6 +155,11 @@ bool dtpi_board_is_lasting(const dtpi_board *board)
     return board->ops->is_lasting;
 }
 
+bool dtpi_board_keeps_first(const dtpi_board *board)
+{
+    return board->ops->sync != NULL;
+}
+
 bool dtpi_board_wants_all(const char *kind)
 {
     if (strcmp(kind, "pmix") == 0)

@@ -80,6 +80,8 @@ dtp_status dtpi_board_get(dtpi_board *board, const char *what, char *value_out, 
 dtp_status dtpi_board_look(dtpi_board *board, const char *what, char *value_out, int ms);
 /* What an earlier run put may still be there. */
 bool dtpi_board_is_lasting(const dtpi_board *board);
+/* What was put stays as it is: a second group of the same job and attempt needs another name. */
+bool dtpi_board_keeps_first(const dtpi_board *board);
 /*
  * Every rank has to open a board of this kind: its sync is collective, or the launcher takes it for an
  * error when some processes say hello and others do not (Open MPI).

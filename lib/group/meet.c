@@ -4,19 +4,46 @@
  * first and then puts its addresses, the other nodes' agents look for them.
  *
  * What an earlier group left on a board that keeps things (torchrun's store, a folder) looks the same.
- * So a rank that hosts an agent looks again while it waits, and its agent follows the root.
+ * So a rank that hosts an agent looks again while it waits, and its agent follows the root. PMI keeps the
+ * first value of a name: there every group of a process takes the next name.
  */
 #include "group/group_internal.h"
 
-enum { LOOK_AGAIN_MS = 100 };
+#include <stdio.h>
+
+enum { LOOK_AGAIN_MS = 100, LOOK_MS = 5000 };
 
 struct meet {
     struct session *s;
     dtpi_board *board;
     int64_t deadline_ns;
     dtpi_timer timer;
+    char name[24];              /* of the root's addresses on the board */
     char root[DTPI_BOARD_VALUE];
 };
+
+static void name_it(char *name_out, unsigned n)
+{
+    char number[12] = "";
+
+    if (n)
+        snprintf(number, sizeof(number), "%u", n);
+    snprintf(name_out, sizeof(((struct meet *)NULL)->name), "root%s", number);
+}
+
+/* How many names are taken. */
+static unsigned n_names(struct meet *m)
+{
+    char value[DTPI_BOARD_VALUE], name[sizeof(m->name)];
+    unsigned n = 0;
+
+    if (!dtpi_board_keeps_first(m->board))
+        return 0;
+    do
+        name_it(name, n);
+    while (dtpi_board_look(m->board, name, value, LOOK_MS) == DTP_OK && ++n);
+    return n;
+}
 
 static void look_again(struct meet *m)
 {
@@ -29,7 +56,7 @@ static void look_due(dtpi_timer *t)
     char root[DTPI_BOARD_VALUE];
 
     /* What is there now or nothing: the loop must go on. */
-    const dtp_status st = dtpi_board_look(m->board, "root", root, LOOK_AGAIN_MS);
+    const dtp_status st = dtpi_board_look(m->board, m->name, root, LOOK_AGAIN_MS);
     if (st == DTP_OK && strcmp(root, m->root) != 0) {
         memcpy(m->root, root, sizeof(root));
         host_seek(m->s->host, root);
@@ -44,7 +71,8 @@ static dtp_status play_root(struct meet *m, const dtp_group_opts *o, const char 
 
     if (st < 0)
         return st;
-    st = dtpi_board_put(m->board, "root", host_candidates(m->s->host), m->deadline_ns, err);
+    name_it(m->name, n_names(m));
+    st = dtpi_board_put(m->board, m->name, host_candidates(m->s->host), m->deadline_ns, err);
     return st < 0 ? st : dtpi_board_sync(m->board, m->deadline_ns, err);
 }
 
@@ -56,7 +84,8 @@ static dtp_status follow_root(struct meet *m, const dtp_group_opts *o, const cha
     dtp_status st = dtpi_board_sync(m->board, m->deadline_ns, err);
     if (st < 0 || o->local_rank != 0)
         return st;
-    st = dtpi_board_get(m->board, "root", m->root, m->deadline_ns, err);
+    name_it(m->name, DTPI_MAX(n_names(m), 1u) - 1);
+    st = dtpi_board_get(m->board, m->name, m->root, m->deadline_ns, err);
     if (st < 0)
         return st;
     own.root = m->root;

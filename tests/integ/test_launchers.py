@@ -64,7 +64,7 @@ class Machines:
         if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("nsenter"):
             raise Skip("needs root, ip and nsenter")
         self.dir = tempfile.mkdtemp(prefix="dtp-launch-")
-        self.procs = [subprocess.Popen(["unshare", "-n", "sleep", "600"]) for _ in range(2)]
+        self.procs = [subprocess.Popen(["unshare", "-n", "-u", "sleep", "600"]) for _ in range(2)]
         try:
             self._connect()
         except BaseException:
@@ -84,16 +84,17 @@ class Machines:
             subprocess.check_call(["ip", "link", "set", name + end, "netns", str(pids[i])])
             subprocess.check_call(self.at(i) + ["sh", "-c", f"ip link set {name + end} name eth0 && "
                                                 f"ip addr add 10.77.0.{i + 1}/24 dev eth0 && "
-                                                "ip link set eth0 up && ip link set lo up"])
+                                                f"hostname n{i + 1} && ip link set eth0 up && ip link set lo up"])
         self.ssh = f"{self.dir}/ssh"
         with open(self.ssh, "w") as f:
             f.write("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\n"
                     f"case $1 in *.1) pid={pids[0]} ;; *) pid={pids[1]} ;; esac\nshift\n"
-                    "exec nsenter --net=/proc/$pid/ns/net sh -c \"$*\"\n")
+                    "exec nsenter --net=/proc/$pid/ns/net --uts=/proc/$pid/ns/uts sh -c \"$*\"\n")
         os.chmod(self.ssh, 0o755)
 
     def at(self, i):
-        return ["nsenter", f"--net=/proc/{self.procs[i].pid}/ns/net"]
+        ns = f"/proc/{self.procs[i].pid}/ns"
+        return ["nsenter", f"--net={ns}/net", f"--uts={ns}/uts"]
 
     def __exit__(self, *exc):
         for p in self.procs:
@@ -168,7 +169,7 @@ def version_of(text):
     return next((g for g in m.groups() if g), "?") if m else "?"
 
 
-OPEN_MPI = ["--allow-run-as-root", "--oversubscribe", "-x", "DTP_SECRET", "-x", "DTP_TIMEOUT_MS"]
+OPEN_MPI = ["--allow-run-as-root", "-x", "DTP_SECRET", "-x", "DTP_TIMEOUT_MS"]
 
 
 def test_hydra_on_one_node():
@@ -189,16 +190,16 @@ def test_hydra_on_two_nodes():
 
 def test_open_mpi_on_one_node():
     for program, version in mpi_programs("Open MPI"):
-        check(run([program] + OPEN_MPI + ["-n", "3", RANK, MODULES, "sleep", "200"]), 3, 1, "here")
+        check(run([program] + OPEN_MPI + ["--oversubscribe", "-n", "3", RANK, MODULES, "sleep", "200"]), 3, 1, "here")
         said(f"Open MPI {version}")
 
 
 def test_open_mpi_on_two_nodes():
     for program, version in mpi_programs("Open MPI"):
-        rsh = ["--mca", "plm_rsh_agent", "SSH", "--mca", "prte_plm_rsh_agent", "SSH"]
+        by = ["--mca", "plm_rsh_agent"] if version < "5" else ["--prtemca", "plm_ssh_agent"]
         with Machines() as m:
-            out = run(m.at(0) + [program] + OPEN_MPI + [a.replace("SSH", m.ssh) for a in rsh] +
-                      ["--host", "10.77.0.1:2,10.77.0.2:2", "-n", "4", RANK, MODULES, "sleep", "200"])
+            out = run(m.at(0) + [program] + OPEN_MPI + by + [m.ssh, "--host", "10.77.0.1:2,10.77.0.2:2", "-n", "4",
+                                                                RANK, MODULES, "sleep", "200"])
             check(out, 4, 2, "on board pmix")
         said(f"Open MPI {version}")
 
