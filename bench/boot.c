@@ -21,6 +21,8 @@ static void print_json(const boot_report *r)
     printf("\"messages\":%llu,\"all_messages\":%llu,\"rounds\":%u,\"bytes\":%llu,",
            (unsigned long long)r->messages, (unsigned long long)r->all_messages, r->rounds,
            (unsigned long long)r->bytes);
+    if (r->n_lost)
+        printf("\"lost\":%d,\"reform_ms\":%.3f,", r->n_lost, r->reform_ms);
     printf("\"max_fds\":%d,\"agent_fds\":%d,\"slowest_rank\":%d,\"wall_s\":%.3f,\"max_rss_mib\":%.1f,"
            "\"cpus\":%d,\"version\":\"%s\"}\n", r->max_fds, r->agent_fds, r->slowest_rank, r->wall_s,
            r->max_rss_mib, bench_n_cpus(), dtp_version());
@@ -32,6 +34,9 @@ static void print_table(const boot_report *r)
            r->joined_ms, r->total_ms, r->cpu_us_per_rank, r->agent_us_per_rank, r->exec_us_per_rank);
     printf(" %9llu %6u %11llu %4d %6d %8d %7.2f %8.1f\n", (unsigned long long)r->messages, r->rounds,
            (unsigned long long)r->bytes, r->max_fds, r->agent_fds, r->slowest_rank, r->wall_s, r->max_rss_mib);
+    if (r->n_lost)
+        printf("# without %d ranks that died: re-formed and through a barrier in %.2f ms\n", r->n_lost,
+               r->reform_ms);
 }
 
 static void print_head(const boot_opts *o)
@@ -59,6 +64,8 @@ static const char help[] =
     "      --nodes M        artificial nodes, with an agent each, that meet over loopback TCP (default 1)\n"
     "      --radix R        children of an agent in their tree (default: chosen by the library)\n"
     "  -r, --runs N         runs, a line each (default 1)\n"
+    "      --lose P         of a hundred ranks P die after the barrier (1 to 50), and the others re-form: the time\n"
+    "                       from the first death to their own barrier is told (fields lost, reform_ms)\n"
     "      --timeout MS     of the join and of the barrier (default 60000)\n"
     "      --format FORMAT  table, or json: one object per line, with the fields bench ranks nodes radix\n"
     "                       simulated total_ms spawned_ms joined_ms cpu_us_per_rank agent_us_per_rank\n"
@@ -93,7 +100,8 @@ static const char help[] =
     "  0 all ranks came through, 1 a failure, 2 wrong options\n";
 
 enum { OPT_NODES = 256, OPT_RADIX, OPT_TIMEOUT, OPT_FORMAT, OPT_SIMULATE, OPT_PPN, OPT_CORES, OPT_ALL_CORES,
-       OPT_SEED, OPT_MISSING, OPT_CALIBRATE, OPT_NUMBERS };
+       OPT_SEED, OPT_MISSING, OPT_CALIBRATE, OPT_LOSE,
+       OPT_NUMBERS };
 
 /* Numbers of the simulation: from OPT_NUMBERS on, in this order. */
 static const struct number {
@@ -128,6 +136,7 @@ static const struct option long_options[] = {
     { "all-cores", required_argument, NULL, OPT_ALL_CORES },
     { "seed", required_argument, NULL, OPT_SEED },
     { "missing", required_argument, NULL, OPT_MISSING },
+    { "lose", required_argument, NULL, OPT_LOSE },
     { "calibrate", no_argument, NULL, OPT_CALIBRATE },
     { "help", no_argument, NULL, 'h' },
     { "latency-us", required_argument, NULL, OPT_NUMBERS },
@@ -204,6 +213,8 @@ static bool take_option(boot_opts *o, int c, const char *value)
         return parse_int(value, 1, 1 << 16, &o->n_cores_of_all);
     case OPT_MISSING:
         return parse_int(value, 0, 1 << 20, &o->n_missing);
+    case OPT_LOSE:
+        return parse_int(value, 1, 50, &o->lose_percent);
     case OPT_CALIBRATE:
         o->calibrate = true;
         return true;

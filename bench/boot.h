@@ -23,6 +23,7 @@ typedef struct boot_opts {
     int radix;                  /* 0: chosen by the library */
     int n_runs;
     int timeout_ms;
+    int lose_percent;           /* of the ranks die after the barrier, and the others re-form; 0: none */
     bool json;
     bool simulate;              /* what follows is for the simulation alone */
     double latency_us, near_us, gbps, cpu_us, cpu_ns_per_kib, row_ns, loss;
@@ -51,12 +52,15 @@ typedef struct boot_report {
     int max_fds;                /* of a rank */
     int agent_fds;              /* of a launcher with its agent */
     int slowest_rank;
+    int n_lost;
+    double reform_ms;           /* from the first death to a barrier of those that are left */
     double wall_s, max_rss_mib;
 } boot_report;
 
 /* What the processes of one run write down; a memory file that all map. */
 typedef struct boot_slot {
     int64_t main_ns, joined_ns, done_ns;
+    int64_t died_ns, reformed_ns;
     int64_t cpu_main_ns, cpu_done_ns;
     int32_t n_fds;
     int32_t status;
@@ -71,12 +75,19 @@ typedef struct boot_node {
 } boot_node;
 
 typedef struct boot_page {
-    uint32_t magic, n_ranks;
+    uint32_t magic, n_ranks, lose_percent;
     _Atomic uint32_t n_over;    /* ranks that have passed the barrier or failed; a futex */
+    _Atomic uint32_t n_ready;   /* to lose some */
     _Atomic uint32_t n_failed;
     boot_node nodes[BOOT_MAX_NODES];
     boot_slot ranks[];
 } boot_page;
+
+/* Whether a rank dies: they are spread evenly. */
+static inline bool boot_is_lost(uint32_t rank, uint32_t percent)
+{
+    return rank * percent / 100 != (rank + 1) * percent / 100;
+}
 
 /* One run, with real processes or in simulation; a line on stderr where it fails. */
 int boot_run(const boot_opts *o, boot_report *report_out);

@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,13 +52,13 @@ static int count_fds(void)
 }
 
 /* Until all are over: nobody's clock suffers from what others do afterwards. */
-static void wait_for_all(boot_page *page)
+static void wait_for_all(boot_page *page, _Atomic uint32_t *count)
 {
-    uint32_t n = atomic_fetch_add(&page->n_over, 1) + 1;
+    uint32_t n = atomic_fetch_add(count, 1) + 1;
 
-    for (; n < page->n_ranks && !atomic_load(&page->n_failed); n = atomic_load(&page->n_over))
-        syscall(SYS_futex, &page->n_over, FUTEX_WAIT, n, &(struct timespec){ .tv_sec = 1 }, NULL, 0);
-    syscall(SYS_futex, &page->n_over, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    for (; n < page->n_ranks && !atomic_load(&page->n_failed); n = atomic_load(count))
+        syscall(SYS_futex, count, FUTEX_WAIT, n, &(struct timespec){ .tv_sec = 1 }, NULL, 0);
+    syscall(SYS_futex, count, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* Every rank stands in the table, with a process. */
@@ -76,6 +77,29 @@ static dtp_status check_table(const dtp_group *g, dtp_error *err)
     return st;
 }
 
+/* Some die at once; the others notice in a call, re-form and pass a barrier of their own. */
+static dtp_status lose_some(boot_page *page, boot_slot *slot, dtp_group **g, dtp_error *err)
+{
+    dtp_group *next = NULL;
+
+    wait_for_all(page, &page->n_ready);
+    if (boot_is_lost((uint32_t)(slot - page->ranks), page->lose_percent)) {
+        slot->died_ns = clock_ns(CLOCK_MONOTONIC);
+        raise(SIGKILL);
+    }
+    dtp_status st = dtp_group_barrier(*g, 0, err);
+    if (st != DTP_ERR_PEER)
+        return st < 0 ? st : DTP_ERR_PROTO;
+    st = dtp_group_reform(*g, NULL, &next, err);
+    if (st < 0)
+        return st;
+    st = dtp_group_barrier(next, 0, err);
+    slot->reformed_ns = clock_ns(CLOCK_MONOTONIC);
+    dtp_group_close(*g);
+    *g = next;
+    return st;
+}
+
 static dtp_status run(boot_page *page, boot_slot *slot, dtp_ctx *ctx, dtp_error *err)
 {
     dtp_group *g;
@@ -88,9 +112,11 @@ static dtp_status run(boot_page *page, boot_slot *slot, dtp_ctx *ctx, dtp_error 
     slot->done_ns = clock_ns(CLOCK_MONOTONIC);
     slot->cpu_done_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     if (st >= 0) {
-        wait_for_all(page);
+        wait_for_all(page, &page->n_over);
         slot->n_fds = count_fds();
         st = check_table(g, err);
+        if (st >= 0 && page->lose_percent)
+            st = lose_some(page, slot, &g, err);
     }
     dtp_group_close(g);
     return st;
@@ -119,6 +145,6 @@ int main(int argc, char **argv)
         return BENCH_OK;
     memcpy(slot->text, err.text, sizeof(slot->text));
     atomic_fetch_add(&page->n_failed, 1);
-    wait_for_all(page);
+    wait_for_all(page, &page->n_over);
     return BENCH_FAILED;
 }

@@ -132,7 +132,7 @@ static void on_death(dtpi_source *source, uint32_t revents)
     dtpi_close_fd(&c->death.fd);
     pass_stderr(c);
     n->n_alive--;
-    if (status != 0)
+    if (status != 0 && !boot_is_lost((uint32_t)c->rank, page->lose_percent))
         atomic_fetch_add(&page->n_failed, 1);
 }
 
@@ -319,6 +319,7 @@ static dtp_status open_gang(gang *g, dtp_error *err)
         return dtpi_fail(err, DTP_ERR_NOMEM, "cannot map a memory file: %m");
     g->page->magic = BOOT_MAGIC;
     g->page->n_ranks = (uint32_t)g->o->n_ranks;
+    g->page->lose_percent = (uint32_t)g->o->lose_percent;
     dtp_status st = dtp_ctx_open(NULL, &ctx, err);
     if (st < 0)
         return st;
@@ -342,7 +343,7 @@ static void summarise(const gang *g, int64_t start_ns, boot_report *r)
 {
     const boot_opts *o = g->o;
     int64_t main_ns = 0, joined_ns = 0, done_ns = 0, exec_cpu = 0, cpu = 0, agent_cpu = 0;
-    int64_t spawn_cpu = 0, spawn_wall = 0;
+    int64_t spawn_cpu = 0, spawn_wall = 0, died_ns = INT64_MAX, reformed_ns = 0;
 
     for (int i = 0; i < o->n_ranks; i++) {
         const boot_slot *s = &g->page->ranks[i];
@@ -351,6 +352,9 @@ static void summarise(const gang *g, int64_t start_ns, boot_report *r)
         exec_cpu += s->cpu_main_ns;
         cpu += s->cpu_done_ns - s->cpu_main_ns;
         r->max_fds = DTPI_MAX(r->max_fds, s->n_fds);
+        r->n_lost += s->died_ns > 0;
+        died_ns = s->died_ns ? DTPI_MIN(died_ns, s->died_ns) : died_ns;
+        reformed_ns = DTPI_MAX(reformed_ns, s->reformed_ns);
         if (s->done_ns > done_ns) {
             done_ns = s->done_ns;
             r->slowest_rank = i;
@@ -368,6 +372,7 @@ static void summarise(const gang *g, int64_t start_ns, boot_report *r)
     r->spawn_cpu_us = (double)spawn_cpu / 1e3 / o->n_ranks;
     r->spawn_wall_us = (double)spawn_wall / 1e3 / o->n_ranks;
     r->rounds = 2 * dtpi_tree_depth((uint32_t)o->n_nodes, g->radix) + 2;
+    r->reform_ms = r->n_lost ? (double)(reformed_ns - died_ns) / 1e6 : 0;
     r->spawned_ms = (double)(main_ns - start_ns) / 1e6;
     r->joined_ms = (double)(joined_ns - start_ns) / 1e6;
     r->total_ms = (double)(done_ns - start_ns) / 1e6;

@@ -23,6 +23,9 @@ echo "$out" | grep -q '"ranks":256,"nodes":32,"radix":4,"simulated":true,' || fa
 [ "$("$bench" boot --simulate 96 --missing 2 --timeout 1000 --format json 2>&1 >/dev/null)" = \
     "dtp-bench boot: ranks 0, 48 of 96 never joined" ] || fail "missing ranks are not named"
 
+out=$("$bench" boot -n 16 --nodes 4 --radix 2 --lose 25 --format json)
+echo "$out" | grep -q '"lost":4,"reform_ms":[0-9]' || fail "not re-formed: $out"
+
 "$bench" boot --help | grep -q -- '--nodes' || fail "no help"
 for bad in "-n 1" "-n 2 --nodes 3" "--radix 0" "--latency-us x" "--simulate 8 --missing 8" "-r 0" "--format xml" "--what" "word"; do
     rc=0
