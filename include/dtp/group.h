@@ -38,6 +38,9 @@ typedef struct dtp_group_opts {
     const char *parent;         /* candidates of the parent agent, as `root`; NULL: asked of the root */
     const char *listen;         /* "host:first-last" where this node's agent listens; NULL: any, free port */
     uint32_t encrypt;           /* 1: control between nodes is encrypted; every node must agree */
+    /* Where `secret` is NULL: the root makes one, and MUNGE hands it to the other nodes of the same user. The
+     * socket of munged, "": the usual one; NULL: no. Every rank must agree. */
+    const char *munge;
 } dtp_group_opts;
 
 #define DTP_GROUP_OPTS_INIT { .size = sizeof(dtp_group_opts) }

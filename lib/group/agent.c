@@ -56,6 +56,7 @@ static void on_verdict(void *user, const dtpi_verdict *v)
 
     DTPI_LOG(agent->ctx, DTP_LOG_WARN, "group", "%s", v->text);
     agent_set_word(agent, v->status);
+    agent_secret_failed(agent, v->status, v->text);
 }
 
 static void on_table(void *user)
@@ -306,7 +307,8 @@ struct agent_conn *agent_conn_new(dtpi_agent *agent, int fd_take, enum conn_role
         .role = hs_role, .job = agent->job, .attempt = agent->o.attempt,
         .generation = agent->generation, .world = agent->o.world_size,
         .who = agent->o.host_rank_plus_1 - 1, .host = agent->host,
-        .secret = agent->insecure ? NULL : agent->secret, .encrypts = agent->o.encrypt });
+        .secret = agent->insecure || agent->lacks_secret ? NULL : agent->secret,
+        .asks = agent->lacks_secret, .encrypts = agent->o.encrypt });
     if (dtpi_link_open(agent->ctx, fd_take, DTPI_HS_MAX_FRAME, &conn_ops, conn, &conn->link, NULL) <
         0) {
         dtpi_free(a, conn, sizeof(*conn));
@@ -383,11 +385,16 @@ static dtp_status copy_opts(dtpi_agent *agent, const dtpi_agent_opts *o, dtp_err
         return st;
     agent->o.root = agent->root_text;
     agent->o.parent = agent->parent_text;
-    agent->insecure = !o->secret;
+    agent->insecure = !o->secret && !o->munge;
+    agent->lacks_secret = !o->secret && o->munge;
+    snprintf(agent->munge, sizeof(agent->munge), "%s", o->munge ? o->munge : "");
+    if (agent->lacks_secret && (o->is_root || !o->root))
+        agent_secret_make(agent);
     if (o->secret)
         memcpy(agent->secret, o->secret, sizeof(agent->secret));
     agent->o.job = agent->job;
     agent->o.secret = NULL;
+    agent->o.munge = o->munge ? agent->munge : NULL;
     if (o->net && strcmp(o->net, "tcp") != 0 && strcmp(o->net, "ucx") != 0 && strcmp(o->net, "auto") != 0)
         return dtpi_fail(err, DTP_ERR_INVAL, "net '%.20s' is neither tcp nor ucx nor auto", o->net);
     if (!o->socket)

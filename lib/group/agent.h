@@ -24,7 +24,8 @@ typedef struct dtpi_agent_opts {
     bool is_root;               /* this agent is the root: it listens at `root`, or as `listen` says */
     bool listens;               /* it listens at `listen` (NULL: any address and free port) */
     const char *listen;         /* as in dtp_group_opts */
-    const uint8_t *secret;      /* DTP_SECRET_BYTES or NULL (insecure) */
+    const uint8_t *secret;      /* DTP_SECRET_BYTES or NULL (insecure, or by MUNGE) */
+    const char *munge;          /* as in dtp_group_opts */
     const char *net;            /* "tcp", "ucx", NULL or "auto" */
     bool encrypt;               /* control between agents; all agree */
     int timeout_ms;             /* of the join */

@@ -23,6 +23,22 @@ enum { ACCEPTS_PER_TURN = 64, MAX_STRANGERS = 256, HELLO_TIMEOUT_MS = 5000, LOGS
 /* A storm: accepting is worth a pause. */
 enum { WINDOW_MS = 100, STORM_PER_WINDOW = 20, REST_MS = 5 };
 
+static void remember(struct agent_conn *conn, uint8_t share)
+{
+    struct agent_door *d = &conn->agent->door;
+
+    conn->asks = false;
+    conn->share = share;
+    conn->older = d->youngest;
+    if (d->youngest)
+        d->youngest->younger = conn;
+    else
+        d->oldest = conn;
+    d->youngest = conn;
+    d->n++;
+    d->in_share[share]++;
+}
+
 /* ---- proving ---- */
 
 /* What was refused, to the log; of a flood the number. */
@@ -91,6 +107,41 @@ static dtp_status check_is_due(const struct agent_conn *conn, dtp_error *err)
     return DTP_PENDING;
 }
 
+/* One who asks for the secret before proving it. False: it does not. */
+static bool serve_ask(struct agent_conn *conn, const uint8_t *data, size_t bytes)
+{
+    dtp_error err;
+
+    dtp_status st = dtpi_hs_serve_ask(&conn->hs, data, bytes, &err);
+    if (st == DTP_PENDING)
+        return false;
+    if (st >= 0)
+        st = agent_secret_give(conn, &err);
+    if (st == DTP_PENDING) {
+        agent_door_forget(conn);
+        conn->asks = true;
+    } else if (st < 0) {
+        refuse(conn, &err);
+    }
+    return true;
+}
+
+/* Those who wait are of our user and this machine; their time begins again. */
+void agent_door_secret_is_there(dtpi_agent *agent)
+{
+    dtp_error err;
+
+    for (struct agent_conn *conn = agent->conns, *next; conn; conn = next) {
+        next = conn->next;
+        if (conn->role != CONN_STRANGER || !conn->asks)
+            continue;
+        conn->since_ns = dtp_ctx_now_ns(agent->ctx);
+        remember(conn, conn->share);
+        if (agent_secret_give(conn, &err) < 0)
+            refuse(conn, &err);
+    }
+}
+
 void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes)
 {
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(conn->agent->ctx));
@@ -100,6 +151,8 @@ void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t b
         agent_probe_serve(conn, data, bytes);
         return;
     }
+    if (serve_ask(conn, data, bytes))
+        return;
     dtp_status st = dtpi_hs_serve(&conn->hs, data, bytes, &b, &err);
     if (st == DTP_PENDING)
         st = check_is_due(conn, &err);
@@ -135,25 +188,12 @@ static uint8_t share_of(const dtpi_agent *agent, const struct sockaddr_storage *
     return (uint8_t)(dtpi_sum64(raw, sizeof(raw)) % DOOR_SHARES);
 }
 
-static void remember(struct agent_conn *conn, uint8_t share)
-{
-    struct agent_door *d = &conn->agent->door;
-
-    conn->share = share;
-    conn->older = d->youngest;
-    if (d->youngest)
-        d->youngest->younger = conn;
-    else
-        d->oldest = conn;
-    d->youngest = conn;
-    d->n++;
-    d->in_share[share]++;
-}
-
 void agent_door_forget(struct agent_conn *conn)
 {
     struct agent_door *d = &conn->agent->door;
 
+    if (conn->asks)
+        return;
     if (conn->older)
         conn->older->younger = conn->younger;
     else

@@ -8,6 +8,7 @@
 #include "group/agent.h"
 #include "group/core.h"
 #include "group/handshake.h"
+#include "group/munge.h"
 #include "net/link.h"
 #include "net/race.h"
 
@@ -27,6 +28,7 @@ struct agent_conn {
     int64_t since_ns;
     struct agent_conn *older, *younger;         /* of a stranger */
     uint8_t share;
+    bool asks;                  /* waits for the secret, out of the strangers' room */
     int32_t rank, pid;          /* of a local rank */
     int pidfd;
     dtpi_source pid_source;
@@ -67,6 +69,11 @@ struct dtpi_agent {
     char job[64], host[DTPI_HOST_MAX + 1];
     uint8_t secret[DTP_SECRET_BYTES];
     bool insecure;
+    bool lacks_secret;          /* until the parent gives it */
+    dtp_error secret_trouble;
+    char munge[128];            /* socket of munged */
+    char credential[DTPI_MUNGE_TEXT];
+    int64_t credential_ns;
     dtpi_core *core;
     int unix_fd, tcp_fd, spare_fd;
     char *socket_path;
@@ -123,11 +130,23 @@ dtp_status agent_listen_tcp(dtpi_agent *agent, dtpi_endpoint *at, dtp_error *err
 dtp_status agent_listen_at(dtpi_agent *agent, const char *where, dtp_error *err);
 void agent_door_close(dtpi_agent *agent);
 void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);
+/* The secret has come, or never will. */
+void agent_door_secret_is_there(dtpi_agent *agent);
 /* It is no stranger any more, or no more. */
 void agent_door_forget(struct agent_conn *conn);
 /* Drops strangers that take too long. */
 void agent_door_tick(dtpi_agent *agent, int64_t now_ns);
 int64_t agent_door_next_ns(const dtpi_agent *agent);
+
+/* agent_secret.c: the secret itself, where the launcher carries none */
+void agent_secret_make(dtpi_agent *agent);
+/* To one who asks; PENDING: not here yet. Failures: refuse. */
+dtp_status agent_secret_give(struct agent_conn *conn, dtp_error *err);
+/* From the parent. PENDING: the message is none about it. */
+dtp_status agent_secret_take(struct agent_conn *conn, const uint8_t *data, size_t bytes,
+                             dtp_error *err);
+/* It will not come: those who wait for it are told. */
+void agent_secret_failed(dtpi_agent *agent, dtp_status status, const char *why);
 
 /* agent_parent.c: reaching the root */
 dtp_status agent_parent_seek(dtpi_agent *agent, const char *candidates, dtp_error *err);

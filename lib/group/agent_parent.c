@@ -192,6 +192,20 @@ static void refused(struct agent_conn *conn, const dtp_error *err)
     }
 }
 
+/* What somebody gave may be anything; what this machine lacks will not come. */
+static void no_secret(struct agent_conn *conn, const dtp_error *err)
+{
+    dtpi_agent *agent = conn->agent;
+
+    if (err->status != DTP_ERR_UNSUPPORTED && err->status != DTP_ERR_IO) {
+        agent_parent_lost(conn, err->text);
+        return;
+    }
+    agent_parent_stop(agent);
+    agent_secret_failed(agent, err->status, err->text);
+    dtpi_core_parent_end(agent->core, err->status, err->text, dtp_ctx_now_ns(agent->ctx));
+}
+
 /* ---- the one that proves itself ---- */
 
 void agent_parent_is(struct agent_conn *conn)
@@ -225,6 +239,11 @@ void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
         ask_next(conn->agent);
         return;
     }
+    const dtp_status st = agent_secret_take(conn, data, bytes, &err);
+    if (st < 0)
+        no_secret(conn, &err);
+    if (st != DTP_PENDING)
+        return;
     if (dtpi_hs_answer(&conn->hs, data, bytes, &b, &err) < 0) {
         dtpi_buf_free(&b);
         refused(conn, &err);

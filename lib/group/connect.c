@@ -140,6 +140,23 @@ static dtp_status wait_welcome(struct session *s, int64_t deadline_ns, dtp_error
     return s->state == SESSION_FAILED ? join_failed(s, err) : DTP_OK;
 }
 
+/* The agent gives the secret first; it runs as our user, or as root. */
+bool session_take_secret(struct session *s, const uint8_t *data, size_t bytes)
+{
+    dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(s->ctx));
+    const uint8_t *gift;
+    size_t n_gift;
+    uint8_t kind;
+
+    if (!s->hs.asks || !dtpi_hs_read_gift(data, bytes, &kind, &gift, &n_gift) ||
+        kind != DTPI_HS_PLAIN || n_gift != DTP_SECRET_BYTES)
+        return false;
+    dtpi_hs_set_secret(&s->hs, gift);
+    dtpi_hs_hello(&s->hs, &b);
+    session_send(s, &b);
+    return true;
+}
+
 static dtp_status say_hello(struct session *s, const dtp_group_opts *o, dtp_error *err)
 {
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(s->ctx));
@@ -147,7 +164,8 @@ static dtp_status say_hello(struct session *s, const dtp_group_opts *o, dtp_erro
     dtpi_hs_init(&s->hs, &(dtpi_hs_opts){
         .role = DTPI_HS_RANK, .job = s->job, .attempt = s->attempt,
         .generation = s->rank < 0 ? 0 : s->generation, .world = (uint32_t)s->world, .who = s->rank,
-        .secret = o->insecure ? NULL : o->secret, .encrypts = o->encrypt });
+        .secret = o->insecure ? NULL : o->secret, .asks = !o->insecure && o->munge,
+        .encrypts = o->encrypt });
     dtpi_hs_hello(&s->hs, &b);
     if (!session_send(s, &b))
         return dtpi_fail(err, DTP_ERR_IO, "cannot send to the agent");

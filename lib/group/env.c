@@ -45,7 +45,7 @@ static dtp_status rest_from_env(const struct launcher *l, struct found *f, dtp_e
     if (st >= 0)
         st = env_place_from_env(l, f, err);
     if (st >= 0)
-        st = env_secret_from_env(f, err);
+        st = env_secret_from_env(l, f, err);
     f->o.attempt = (uint32_t)attempt;
     f->o.timeout_ms = (int32_t)timeout_ms;
     f->o.radix = (int32_t)radix;

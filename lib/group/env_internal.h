@@ -45,6 +45,6 @@ bool env_slurm_is_arbitrary_from_env(const struct launcher *l);
 dtp_status env_root_from_env(const struct launcher *l, struct found *f, dtp_error *err);
 
 /* env_secret.c */
-dtp_status env_secret_from_env(struct found *f, dtp_error *err);
+dtp_status env_secret_from_env(const struct launcher *l, struct found *f, dtp_error *err);
 
 #endif /* DTPI_GROUP_ENV_INTERNAL_H */

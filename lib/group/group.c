@@ -15,7 +15,7 @@ static dtp_status check_secret(const dtp_group_opts *o, dtp_error *err)
 {
     if (o->secret && o->insecure)
         return dtpi_fail(err, DTP_ERR_INVAL, "both a secret and insecure (DTP_SECRET, DTP_INSECURE)");
-    if (!o->secret && !o->insecure)
+    if (!o->secret && !o->insecure && !o->munge)
         return dtpi_fail(err, DTP_ERR_AUTH,
                          "rank %d of %d has no job secret: set DTP_SECRET or DTP_SECRET_FILE, or "
                          "DTP_INSECURE=1 on every rank", o->rank, o->world_size);

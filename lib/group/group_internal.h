@@ -187,6 +187,9 @@ DTPI_DEFINE_AUTO(meet, struct meet, meet_end);
 /* The others hear why this rank does not come, over a new connection where there is no proven one. */
 void session_say_why(struct session *s, const dtp_group_opts *o, const dtp_error *why);
 
+/* True where the message was the secret, which had been asked for. */
+bool session_take_secret(struct session *s, const uint8_t *data, size_t bytes);
+
 /* calls.c */
 void calls_down(struct session *s, const dtpi_frame *f);
 void calls_fail(struct session *s, const dtp_error *why);

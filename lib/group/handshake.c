@@ -9,7 +9,8 @@
 #include "group/frame.h"
 
 /* "dtp" and a bell that no text protocol rings first. */
-enum { HS_MAGIC = 0x07707464, HS_HELLO = 1, HS_CHALLENGE = 2, HS_PROOF = 3, HS_REFUSE = 4 };
+enum { HS_MAGIC = 0x07707464, HS_HELLO = 1, HS_CHALLENGE = 2, HS_PROOF = 3, HS_REFUSE = 4,
+       HS_ASK = 5, HS_GIVE = 6 };
 enum { FLAG_INSECURE = 1, FLAG_ENCRYPTS = 2, FLAGS = 3 };
 
 static const uint8_t no_secret[DTP_SECRET_BYTES] = "libdtp: no secret, by agreement";
@@ -19,8 +20,9 @@ void dtpi_hs_init(dtpi_hs *hs, const dtpi_hs_opts *o)
     memset(hs, 0, sizeof(*hs));
     memcpy(hs->key, o->secret ? o->secret : no_secret, sizeof(hs->key));
     hs->role = (uint8_t)o->role;
+    hs->asks = o->asks && !o->secret;
     hs->self = (dtpi_hs_self){
-        .flags = (uint8_t)((o->secret ? 0 : FLAG_INSECURE) | (o->encrypts ? FLAG_ENCRYPTS : 0)),
+        .flags = (uint8_t)((o->secret || o->asks ? 0 : FLAG_INSECURE) | (o->encrypts ? FLAG_ENCRYPTS : 0)),
         .attempt = o->attempt, .generation = o->generation, .world = o->world, .who = o->who,
     };
     hs->peer.who = -1;
@@ -94,12 +96,26 @@ static bool tag_fits(const dtpi_hs *hs, const char *label, const uint8_t *data, 
 
 /* ---- client ---- */
 
+static void ask(const dtpi_hs *hs, dtpi_buf *b)
+{
+    begin(b, HS_ASK);
+    dtpi_wr_u8(b, hs->role);
+    dtpi_wr_u32(b, (uint32_t)hs->self.who);
+    dtpi_wr_text(b, hs->self.host);
+    dtpi_wr_u32(b, hs->self.attempt);
+    dtpi_wr_text(b, hs->self.job);
+}
+
 /* What comes before `attempt` keeps its place in every version: a refusal can name who came. */
 void dtpi_hs_hello(dtpi_hs *hs, dtpi_buf *b)
 {
     uint8_t nonce[DTPI_HS_NONCE_BYTES];
     const size_t at = b->len;
 
+    if (hs->asks) {
+        ask(hs, b);
+        return;
+    }
     randombytes_buf(nonce, sizeof(nonce));
     begin(b, HS_HELLO);
     dtpi_wr_u8(b, hs->role);
@@ -374,4 +390,54 @@ void dtpi_hs_refuse(const dtpi_hs *hs, dtpi_buf *b, const dtp_error *err)
         add_tag(hs, "libdtp refusal", b, at);
     else
         dtpi_buf_append(b, none, sizeof(none));
+}
+
+/* ---- before it ---- */
+
+dtp_status dtpi_hs_serve_ask(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtp_error *err)
+{
+    dtpi_rd r = dtpi_rd_init(data, bytes);
+    dtpi_hs_self *p = &hs->peer;
+    char who[128];
+
+    if (dtpi_rd_u32(&r) != HS_MAGIC || dtpi_rd_u16(&r) != DTPI_WIRE_VERSION ||
+        dtpi_rd_u8(&r) != HS_ASK || r.failed)
+        return DTP_PENDING;
+    const uint8_t role = dtpi_rd_u8(&r);
+    p->who = (int32_t)dtpi_rd_u32(&r);
+    dtpi_rd_text(&r, p->host, sizeof(p->host));
+    p->attempt = dtpi_rd_u32(&r);
+    dtpi_rd_text(&r, p->job, sizeof(p->job));
+    if (!dtpi_rd_done(&r) || role != hs->role || hs->state)
+        return dtpi_fail(err, DTP_ERR_PROTO, "malformed question for the secret");
+    if (strcmp(p->job, hs->self.job) != 0 || p->attempt != hs->self.attempt)
+        return dtpi_fail(err, DTP_ERR_AUTH,
+                         "%s asks for the secret of job %s (attempt %u), which is not this one",
+                         name_peer(hs, who, sizeof(who)), p->job, p->attempt);
+    return DTP_OK;
+}
+
+void dtpi_hs_give(dtpi_buf *b, dtpi_hs_gift kind, const void *data, size_t bytes)
+{
+    begin(b, HS_GIVE);
+    dtpi_wr_u8(b, (uint8_t)kind);
+    dtpi_wr_block(b, data, bytes);
+}
+
+bool dtpi_hs_read_gift(const uint8_t *data, size_t bytes, uint8_t *kind_out, const uint8_t **data_out,
+                       size_t *bytes_out)
+{
+    dtpi_rd r = dtpi_rd_init(data, bytes);
+
+    if (dtpi_rd_u32(&r) != HS_MAGIC || dtpi_rd_u16(&r) != DTPI_WIRE_VERSION || dtpi_rd_u8(&r) != HS_GIVE)
+        return false;
+    *kind_out = dtpi_rd_u8(&r);
+    *data_out = dtpi_rd_block(&r, DTPI_HS_MAX_FRAME, bytes_out);
+    return dtpi_rd_done(&r);
+}
+
+void dtpi_hs_set_secret(dtpi_hs *hs, const uint8_t *secret)
+{
+    memcpy(hs->key, secret, sizeof(hs->key));
+    hs->asks = false;
 }

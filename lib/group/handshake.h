@@ -37,7 +37,8 @@ typedef struct dtpi_hs_opts {
     uint32_t world;             /* 0: unknown */
     int32_t who;                /* rank, or that of the agent's process; -1: none */
     const char *host;           /* name of the own node */
-    const uint8_t *secret;      /* NULL: insecure */
+    const uint8_t *secret;      /* NULL: insecure, unless it */
+    bool asks;                  /* for the secret, first */
     bool encrypts;
 } dtpi_hs_opts;
 
@@ -53,6 +54,7 @@ typedef struct dtpi_hs_self {
 typedef struct dtpi_hs {
     uint8_t key[DTP_SECRET_BYTES];
     uint8_t role;
+    bool asks;                  /* has no secret yet */
     uint8_t state;              /* messages that were taken */
     dtpi_hs_self self, peer;    /* the server knows its peer after HELLO */
     bool is_ours;               /* server: the HELLO was made, now or once, with the secret */
@@ -70,7 +72,7 @@ void dtpi_hs_wipe(dtpi_hs *hs);
 /* Cheap: whether the first bytes of a stream can be a HELLO, length field included; unknown: true. */
 bool dtpi_hs_may_be_hello(const uint8_t *data, size_t bytes);
 
-/* Client: writes HELLO. */
+/* Client: writes HELLO, or ASK. */
 void dtpi_hs_hello(dtpi_hs *hs, dtpi_buf *b);
 /* Client: reads CHALLENGE or a refusal, writes PROOF. OK when proven. AUTH, VERSION, PROTO. */
 dtp_status dtpi_hs_answer(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_buf *b,
@@ -80,6 +82,20 @@ dtp_status dtpi_hs_serve(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_bu
                          dtp_error *err);
 /* The refusal that tells `err` to the client, proven where the HELLO was. */
 void dtpi_hs_refuse(const dtpi_hs *hs, dtpi_buf *b, const dtp_error *err);
+
+/*
+ * Before it, where a launcher carries no secret: ASK (client) -> GIVE with the secret, plain to a process
+ * of the same user on this machine, else in a MUNGE credential, or REFUSE.
+ */
+typedef enum dtpi_hs_gift { DTPI_HS_PLAIN = 1, DTPI_HS_MUNGE = 2 } dtpi_hs_gift;
+/* Server: PENDING where it is no ASK; OK where it is one of this job and attempt. */
+dtp_status dtpi_hs_serve_ask(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtp_error *err);
+void dtpi_hs_give(dtpi_buf *b, dtpi_hs_gift kind, const void *data, size_t bytes);
+/* Client: false where it is no GIVE. `data_out` is lent. */
+bool dtpi_hs_read_gift(const uint8_t *data, size_t bytes, uint8_t *kind_out, const uint8_t **data_out,
+                       size_t *bytes_out);
+/* It has been given. */
+void dtpi_hs_set_secret(dtpi_hs *hs, const uint8_t *secret);
 
 /* What protects the session, by direction: encrypts where both said so. */
 void dtpi_hs_seals(const dtpi_hs *hs, dtpi_seal *client_to_server, dtpi_seal *server_to_client);

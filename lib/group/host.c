@@ -116,6 +116,7 @@ static dtp_status open_agent(struct host *h, const dtp_group_opts *o, bool liste
         .listens = listens,
         .listen = o->listen,
         .secret = o->insecure ? NULL : o->secret,
+        .munge = o->insecure ? NULL : o->munge,
         .net = o->net,
         .encrypt = o->encrypt,
         .timeout_ms = o->timeout_ms,

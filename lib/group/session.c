@@ -337,6 +337,8 @@ static void prove(struct session *s, const uint8_t *data, size_t bytes)
 {
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(s->ctx));
 
+    if (session_take_secret(s, data, bytes))
+        return;
     if (dtpi_hs_answer(&s->hs, data, bytes, &b, &s->join_error) < 0) {
         dtpi_buf_free(&b);
         s->is_told = true;

@@ -16,7 +16,7 @@
 #define SECOND_OF_TWO "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_LOCAL_RANK=0", "DTP_LOCAL_SIZE=1"
 #define TORCHRUN "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=h", \
                  "MASTER_PORT=29500", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2"
-#define SLURM_STEP "SLURM_JOB_ID=12", "SLURM_STEP_ID=3", "SLURM_PROCID=1", "SLURM_NTASKS=2", \
+#define SLURM_STEP "SLURM_JOB_ID=12", "SLURM_STEP_ID=3", "DTP_MUNGE=0", "SLURM_PROCID=1", "SLURM_NTASKS=2", \
                    "SLURM_LOCALID=0", "SLURM_NODEID=1", "SLURM_STEP_NUM_NODES=2", \
                    "SLURM_STEP_TASKS_PER_NODE=1(x2)"
 
@@ -40,6 +40,14 @@ static const struct row rows[] = {
       "DTP_SECRET does not have 64 hex digits" },
     { "secret and insecure", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_SECRET=" SECRET, "DTP_INSECURE=1" },
       DTP_ERR_FORMAT, "DTP_SECRET contradicts DTP_INSECURE=1" },
+    { "secret and its descriptor", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_SECRET=" SECRET,
+      "DTP_SECRET_FD=5" }, DTP_ERR_FORMAT, "DTP_SECRET contradicts DTP_SECRET_FD" },
+    { "no such descriptor", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_SECRET_FD=987" }, DTP_ERR_IO,
+      "DTP_SECRET_FD 987" },
+    { "standard input", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_SECRET_FD=0" }, DTP_ERR_FORMAT,
+      "DTP_SECRET_FD" },
+    { "no munged", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_MUNGE=/nowhere", "DTP_TIMEOUT_MS=20" },
+      DTP_ERR_TIMEOUT, "no agent" },
     { "two secrets", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_SECRET=" SECRET, "DTP_SECRET_FILE=/x" },
       DTP_ERR_FORMAT, "DTP_SECRET contradicts DTP_SECRET_FILE" },
     { "no such file", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_SECRET_FILE=/no/such" },
@@ -64,10 +72,12 @@ static const struct row rows[] = {
       "OMPI_COMM_WORLD_LOCAL_SIZE=2" }, DTP_ERR_AUTH, "rank 1 of 2 has no job secret" },
     { "Hydra", { "PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALRANKID=3", "MPI_LOCALNRANKS=4" }, DTP_ERR_AUTH,
       "rank 3 of 4 has no job secret" },
-    { "Slurm", { "SLURM_STEP_ID=0", "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=2",
+    { "Slurm", { "SLURM_STEP_ID=0", "DTP_MUNGE=0",
+      "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=2",
       "SLURM_STEP_TASKS_PER_NODE=2(x3)", "DTP_ROOT=127.0.0.1:1" }, DTP_ERR_AUTH,
       "rank 5 of 6 has no job secret" },
-    { "Slurm, uneven", { "SLURM_STEP_ID=0", "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=1",
+    { "Slurm, uneven", { "SLURM_STEP_ID=0", "DTP_MUNGE=0",
+      "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=1",
       "SLURM_STEP_TASKS_PER_NODE=5,1", "DTP_ROOT=127.0.0.1:1" }, DTP_ERR_FORMAT,
       "SLURM_LOCALID=1 contradicts SLURM_STEP_TASKS_PER_NODE=1" },
     { "mpirun under Slurm", { "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "SLURM_PROCID=0",
@@ -256,12 +266,52 @@ static void test_secret_file_must_be_private_and_whole(void **state)
     unlink(path);
 }
 
+/* Through a pipe, and from a file wherever that stands; closed afterwards. */
+static void check_fd(int fd, const char *want_text, dtp_status want)
+{
+    char var[40];
+    const struct row row = { "secret descriptor", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_TIMEOUT_MS=20",
+                             var }, want, want_text };
+
+    snprintf(var, sizeof(var), "DTP_SECRET_FD=%d", fd);
+    run_row(&row);
+}
+
+static void test_secret_comes_by_a_descriptor_once(void **state)
+{
+    static const struct { const char *text, *want_text; dtp_status want; } pipes[] = {
+        { SECRET "\n", "no agent", DTP_ERR_TIMEOUT },
+        { SECRET "and more", "no agent", DTP_ERR_TIMEOUT },
+        { "1234", "64 hex digits, but 4 bytes", DTP_ERR_FORMAT },
+        { "", "64 hex digits, but 0 bytes", DTP_ERR_FORMAT },
+    };
+    char path[64] = "/tmp/dtp-secret-XXXXXX";
+    int p[2];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pipes) / sizeof(pipes[0]); i++) {
+        assert_int_equal(pipe(p), 0);
+        assert_int_equal(write(p[1], pipes[i].text, strlen(pipes[i].text)), strlen(pipes[i].text));
+        close(p[1]);
+        check_fd(p[0], pipes[i].want_text, pipes[i].want);
+        close(p[0]);
+    }
+    const int fd = mkstemp(path);
+    assert_int_equal(write(fd, SECRET "\n", 65), 65);
+    check_fd(fd, "no agent", DTP_ERR_TIMEOUT);
+    assert_int_equal(write(fd, "more", 4), 4);
+    check_fd(fd, "more than 64 bytes", DTP_ERR_FORMAT);
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_variables_of_launchers_are_understood_or_named),
         cmocka_unit_test(test_root_is_sought_where_the_launcher_says),
         cmocka_unit_test(test_secret_file_must_be_private_and_whole),
+        cmocka_unit_test(test_secret_comes_by_a_descriptor_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
