@@ -487,7 +487,10 @@ void dtpi_core_child_end(dtpi_core *c, uint32_t slot, int64_t now_ns)
     if (!is_child(c, slot))
         return;
     c->children[slot].used = false;
-    core_child_died(c, slot);
+    if (c->children[slot].bye)
+        core_child_left(c, slot);
+    else
+        core_child_died(c, slot);
     core_reform_check(c);
 }
 

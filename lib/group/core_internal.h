@@ -343,6 +343,8 @@ uint32_t core_first_above(const dtpi_core *c, const struct core_group *g);
 struct core_source *core_source_of_local(struct core_group *g, uint32_t slot);
 struct core_source *core_source_of_child(struct core_group *g, uint32_t slot);
 void core_on_leave(dtpi_core *c, struct core_source *s, struct core_group *g, const dtpi_frame *f);
+/* A child's agent ended in order: nobody behind it is reached any more. */
+void core_child_left(dtpi_core *c, uint32_t slot);
 bool core_split(dtpi_core *c, struct core_group *g, const dtpi_frame *f, dtpi_rd rest);
 
 /* gather.c */

@@ -195,6 +195,21 @@ void core_on_leave(dtpi_core *c, struct core_source *s, struct core_group *g, co
     core_reform_check(c);
 }
 
+void core_child_left(dtpi_core *c, uint32_t slot)
+{
+    for (struct core_group *g = c->groups, *next; g; g = next) {
+        struct core_source *s = core_source_of_child(g, slot);
+        next = g->next;
+        if (!s || s->n_left == s->n)
+            continue;
+        g->n_left += s->n - s->n_left;
+        s->n_left = s->n;
+        core_source_left(c, g, s);
+        if (g->n_left == g->n_subtree && g->id != DTPI_WORLD_ID)
+            group_remove(c, g);
+    }
+}
+
 /* ---- split ---- */
 
 static bool add_color(dtpi_core *c, const struct core_group *parent, const dtpi_frame *f,

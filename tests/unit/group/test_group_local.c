@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 
 #include "ctx/ctx.h"
@@ -579,6 +581,51 @@ static void test_ranks_with_another_secret_are_told_at_once(void **state)
     ranks_run(3, odd_secret, (void *)(uintptr_t)ranks_job());
 }
 
+/* Two nodes on this machine, each with its agent in its first rank; that of the second leaves first. */
+struct leaving {
+    const char *job;
+    char root[32];
+    _Atomic bool *is_gone;      /* shared */
+};
+
+static void host_leaves(int rank, int n, void *user)
+{
+    const struct leaving *w = user;
+    dtp_group_opts o = opts_of(w->job, rank, n);
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    o.local_rank = rank % 2;
+    o.local_size = 2;
+    o.node = rank / 2;
+    o.n_nodes = 2;
+    o.root = w->root;
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_OK(dtp_group_join(ctx, &o, &g, ERR));
+    if (rank != 2) {
+        while (!atomic_load(w->is_gone))
+            usleep(1000);
+        const int64_t start = ranks_now_ns();
+        RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+        RANK_TEXT(rank == 3 ? "the agent of this node has left" : "rank 2 of 4 has left the group");
+        RANK_CHECK(ranks_now_ns() - start < 1000000000);
+    }
+    leave(ctx, g);
+    if (rank == 2)
+        atomic_store(w->is_gone, true);
+}
+
+static void test_a_node_whose_agent_has_left_is_not_waited_for(void **state)
+{
+    struct leaving w = { .job = ranks_job() };
+
+    (void)state;
+    snprintf(w.root, sizeof(w.root), "127.0.0.1:%d", 10000 + (int)getpid() % 20000);
+    w.is_gone = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ranks_run(4, host_leaves, &w);
+    munmap((void *)w.is_gone, 4096);
+}
+
 /* The agent of the group before may still be there, and its ranks leave one by one. */
 static void again(int rank, int n, void *job)
 {
@@ -692,6 +739,7 @@ int main(void)
         cmocka_unit_test(test_a_world_size_that_differs_names_both_values),
         cmocka_unit_test(test_a_group_without_secret_must_be_asked_for),
         cmocka_unit_test(test_ranks_with_another_secret_are_told_at_once),
+        cmocka_unit_test(test_a_node_whose_agent_has_left_is_not_waited_for),
         cmocka_unit_test(test_ranks_that_left_may_join_again),
         cmocka_unit_test(test_a_rank_that_joins_again_waits_for_the_group_before),
         cmocka_unit_test(test_environment_round_trip_and_a_forked_child_disturbs_nothing),
