@@ -298,15 +298,19 @@ static void poll_names(dtpi_race *r, int64_t now)
 
 static int64_t next_ns(const dtpi_race *r, int64_t now)
 {
-    int64_t at = r->relink_at_ns;
+    const bool is_full = r->n_under_way >= MAX_AT_ONCE;
+    int64_t at = r->relink_at_ns, start_at = INT64_MAX, room_at = INT64_MAX;
 
     for (uint32_t i = 0; i < r->n_tries; i++) {
         const struct try *t = &r->tries[i];
-        if (t->state == IDLE && r->n_under_way < MAX_AT_ONCE)
-            at = DTPI_MIN(at, t->at_ns);
-        else if (t->state == CONNECTING)
-            at = DTPI_MIN(at, t->at_ns + patience_ns(t));
+        if (t->state == IDLE)
+            start_at = DTPI_MIN(start_at, t->at_ns);
+        if (t->state != CONNECTING)
+            continue;
+        room_at = DTPI_MIN(room_at, t->at_ns + patience_ns(t));
+        at = DTPI_MIN(at, t->at_ns + PATIENCE_MAX_MS * DTPI_NS_PER_MS);
     }
+    at = DTPI_MIN(at, is_full ? DTPI_MAX(start_at, room_at) : start_at);
     for (uint32_t i = 0; i < r->end.n_hosts; i++)
         if (!r->end.hosts[i].is_resolved)
             at = DTPI_MIN(at, r->names[i].lookup ? now + LOOKUP_POLL_MS * DTPI_NS_PER_MS

@@ -204,6 +204,53 @@ static void test_smaller_segments_are_tried_at_once_and_not_for_ever(void **stat
     close(fd);
 }
 
+static bool never(void *user)
+{
+    (void)user;
+    return false;
+}
+
+/* A listener whose queue is full lets connections hang. */
+static void check_that_it_sleeps(int n_hanging)
+{
+    enum { HANGING = 8 };
+    struct seen s = { .fd = -1 };
+    int fds[HANGING], queued[HANGING][8];
+    char list[HANGING * 32] = "";
+
+    for (int i = 0; i < n_hanging; i++) {
+        uint16_t port;
+        dtpi_sa to;
+        fds[i] = listen_here(&port);
+        assert_int_equal(listen(fds[i], 0), 0);
+        assert_true(dtpi_sa_parse("127.0.0.1", &to));
+        dtpi_sa_set_port(&to, port);
+        for (int k = 0; k < 8; k++)
+            assert_ok(dtpi_tcp_connect(&to, 0, &queued[i][k], ERR));
+        snprintf(list + strlen(list), 32, "%s127.0.0.1:%u", i ? "," : "", port);
+    }
+    assert_ok(dtpi_race_open(ctx, list, 0, &ops, &s, &s.race, ERR));
+    assert_ok(dtpi_ctx_enter(ctx, ERR));
+    assert_int_equal(dtpi_ctx_wait(ctx, never, NULL, dtp_ctx_now_ns(ctx) + 400 * DTPI_NS_PER_MS, ERR),
+                     DTP_ERR_TIMEOUT);
+    dtpi_ctx_leave(ctx);
+    /* `failed` is called in every turn of the race. */
+    assert_in_range(s.n_failed, 2, 60);
+    dtpi_race_close(s.race);
+    for (int i = 0; i < n_hanging; i++) {
+        close(fds[i]);
+        for (int k = 0; k < 8; k++)
+            close(queued[i][k]);
+    }
+}
+
+static void test_candidates_that_hang_are_waited_for_asleep(void **state)
+{
+    (void)state;
+    check_that_it_sleeps(2);    /* room for more */
+    check_that_it_sleeps(8);    /* more than are tried at once */
+}
+
 static void test_a_name_is_looked_up_beside_the_literals(void **state)
 {
     struct seen s = { .fd = -1, .close_in_call = true };
@@ -231,6 +278,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_an_agent_never_meets_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(test_smaller_segments_are_tried_at_once_and_not_for_ever, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_candidates_that_hang_are_waited_for_asleep, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_name_is_looked_up_beside_the_literals, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
