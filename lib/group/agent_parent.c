@@ -125,6 +125,12 @@ static void shrink(struct agent_conn *conn)
     ask_next(agent);
 }
 
+/* A large message is under way. */
+static bool is_probing(const struct agent_conn *conn)
+{
+    return conn->is_proven && !conn->is_ready;
+}
+
 static int64_t silent_ns(const dtpi_agent *agent)
 {
     const int ms = dtpi_race_n_tries(agent->race) == 1 ? SILENT_MS : SILENT_AMONG_OTHERS_MS;
@@ -138,8 +144,8 @@ int64_t agent_parent_next_ns(const dtpi_agent *agent)
 
     for (const struct agent_conn *conn = agent->conns; agent->race && conn; conn = conn->next)
         if (conn->role == CONN_CONNECTING)
-            at = DTPI_MIN(at, conn->is_proven ? agent_probe_next_ns(dtp_ctx_now_ns(agent->ctx))
-                                              : conn->since_ns + silent_ns(agent));
+            at = DTPI_MIN(at, is_probing(conn) ? agent_probe_next_ns(dtp_ctx_now_ns(agent->ctx))
+                                               : conn->since_ns + silent_ns(agent));
     return at;
 }
 
@@ -149,9 +155,9 @@ void agent_parent_tick(dtpi_agent *agent, int64_t now_ns)
         next = conn->next;
         if (conn->role != CONN_CONNECTING)
             continue;
-        if (conn->is_proven && agent_probe_is_stuck(conn, now_ns))
+        if (is_probing(conn) && agent_probe_is_stuck(conn, now_ns))
             shrink(conn);
-        else if (!conn->is_proven && now_ns - conn->since_ns >= silent_ns(agent))
+        else if (!is_probing(conn) && now_ns - conn->since_ns >= silent_ns(agent))
             agent_parent_failed(conn, DTP_ERR_TIMEOUT);
     }
 }
@@ -162,7 +168,7 @@ void agent_parent_failed(struct agent_conn *conn, dtp_status why)
     int e = 0;
     socklen_t len = sizeof(e);
 
-    if (agent_probe_may_have_failed(conn)) {
+    if (is_probing(conn) && agent_probe_may_have_failed(conn)) {
         shrink(conn);
         agent_after_input(agent);
         return;
@@ -236,6 +242,7 @@ void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
             return;
         }
         conn->is_ready = true;
+        conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
         ask_next(conn->agent);
         return;
     }

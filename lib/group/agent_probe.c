@@ -97,8 +97,7 @@ bool agent_probe_answer(struct agent_conn *conn, const uint8_t *data, size_t byt
 /* Old enough that the parent may have ended it because its answer got stuck. */
 bool agent_probe_may_have_failed(const struct agent_conn *conn)
 {
-    return conn->is_proven &&
-           dtp_ctx_now_ns(conn->agent->ctx) - conn->since_ns >= STUCK_MS * DTPI_NS_PER_MS;
+    return dtp_ctx_now_ns(conn->agent->ctx) - conn->since_ns >= STUCK_MS * DTPI_NS_PER_MS;
 }
 
 int64_t agent_probe_next_ns(int64_t now_ns)

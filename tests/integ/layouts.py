@@ -133,11 +133,12 @@ class World:
 
     def rank(self, rank, plan, timeout_ms, program, modules):
         alone = plan.get("one_machine")
-        space = "b" if rank and not alone else "a"
+        space = "a" if alone else "abc"[rank]
         root = plan["root"] if rank else plan.get("root_a", plan["root"])
         env = {"PATH": os.environ["PATH"], "DTP_JOB": f"layout-{os.getpid()}-{self.n}", "DTP_RANK": str(rank),
-               "DTP_WORLD_SIZE": "2", "DTP_LOCAL_RANK": str(rank if alone else 0), "DTP_LOCAL_SIZE": "2" if alone else "1", "DTP_ROOT": root,
+               "DTP_WORLD_SIZE": str(plan.get("machines", 2)), "DTP_LOCAL_RANK": str(rank if alone else 0), "DTP_LOCAL_SIZE": "2" if alone else "1", "DTP_ROOT": root,
                "DTP_SECRET": SECRET, "DTP_TIMEOUT_MS": str(timeout_ms)}
+        env.update(plan.get("env", {}))
         out = open(f"{self.dir}/rank{rank}", "w+")
         p = subprocess.Popen(["ip", "netns", "exec", self.spaces[space], program, modules], env=env, stdout=out,
                              stderr=subprocess.STDOUT)
@@ -163,7 +164,7 @@ def check(layout, plan, lines, ended):
             if int(m.group(1)) > FORM_MS:
                 return line
         return None
-    line = lines[1][0]
+    line = lines[-1][0]
     m = re.match(r"failed in (\d+) ms: (.*)", line)
     if not m:
         return f"should have failed: {line}"
@@ -180,25 +181,24 @@ def play(n, layout, program, modules):
         plan = layout.build(w)
         ms = TIMEOUT_MS[layout.want is None]
         delay = plan.get("delay_root", 0)
-        first = None if delay or plan.get("no_root") else w.rank(0, plan, ms, program, modules)
-        second = w.rank(1, plan, ms, program, modules)
+        ranks = {r: w.rank(r, plan, ms, program, modules) for r in range(plan.get("machines", 2))
+                 if r > 0 or not (delay or plan.get("no_root"))}
         if delay:
             time.sleep(delay)
-            first = w.rank(0, plan, ms, program, modules)
+            ranks[0] = w.rank(0, plan, ms, program, modules)
         if "later" in plan:
             time.sleep(0.5)
             plan["later"]()
         ended = True
-        for p, _ in [second] + ([first] if first else []):
+        for p, _ in ranks.values():
             try:
                 p.wait(15)
             except subprocess.TimeoutExpired:
                 ended = False
-        first = first or second
-        lines = [last_line(first[1]), last_line(second[1])]
-        first[1].close()
-        second[1].close()
-        return check(layout, plan, lines, ended), lines[1][0]
+        lines = [last_line(out) for _, out in ranks.values()]
+        for _, out in ranks.values():
+            out.close()
+        return check(layout, plan, lines, ended), max(x[0] for x in lines) if plan.get("machines") else lines[-1][0]
 
 
 def skip(why):

@@ -466,6 +466,79 @@ def mtu_of_a_router_that_is_silent(w):
     return {"root": f"10.1.0.1:{P}"}
 
 
+# ---- three machines: c is to be the child of b, at the addresses that b has told the root ----
+
+CHAIN = {"DTP_RADIX": "1"}
+
+
+def three(w, **addresses):
+    """a, b and c at one switch."""
+    w.space("c", "m")
+    w.ip("m", "link add br0 type bridge", "link set br0 up")
+    for x in "abc":
+        w.link(x, "eth0", "m", f"to-{x}")
+        w.ip("m", f"link set to-{x} master br0")
+        w.addr(x, "eth0", *addresses[x])
+
+
+@layout(quick=True)
+def a_chain_of_three_with_docker0(w):
+    three(w, a=["10.0.0.1/24"], b=["10.0.0.2/24"], c=["10.0.0.3/24"])
+    for x in "abc":
+        w.bridge(x, "docker0", "172.17.0.1/16")
+    return {"root": f"10.0.0.1:{P}", "machines": 3, "env": CHAIN}
+
+
+@layout()
+def a_chain_of_three_ipv6(w):
+    three(w, a=["fd00::1/64"], b=["fd00::2/64"], c=["fd00::3/64"])
+    return {"root": f"[fd00::1]:{P}", "machines": 3, "env": CHAIN}
+
+
+@layout()
+def a_chain_of_three_link_local(w):
+    three(w, a=[], b=[], c=[])
+    for x in "bca":
+        a = w.link_local(x, "eth0")
+    return {"root": f"[{a}]:{P}", "machines": 3, "env": CHAIN}
+
+
+@layout(quick=True)
+def the_parent_speaks_another_family(w):
+    three(w, a=["10.0.0.1/24", "fd00::1/64"], b=["fd00::2/64"], c=["10.0.0.3/24"])
+    for x in "bc":      # no common ground in the links' own addresses either
+        w.ip(x, "addr flush dev eth0 scope link")
+    return {"root": f"10.0.0.1:{P},[fd00::1]:{P}", "machines": 3, "env": CHAIN}
+
+
+@layout()
+def the_parent_is_reached_by_the_root_alone(w):
+    w.space("c")
+    w.link("a", "eth1", "b", "eth0")
+    w.link("a", "eth2", "c", "eth0")
+    w.addr("a", "eth1", "10.1.0.1/24")
+    w.addr("b", "eth0", "10.1.0.2/24")
+    w.addr("a", "eth2", "10.2.0.1/24")
+    w.addr("c", "eth0", "10.2.0.3/24")
+    return {"root": f"10.1.0.1:{P},10.2.0.1:{P}", "machines": 3, "env": CHAIN}
+
+
+@layout()
+def the_parent_s_first_address_is_dead_here(w):
+    w.space("c")
+    w.link("a", "eth1", "b", "eth1")
+    w.link("a", "eth2", "c", "eth2")
+    w.link("b", "eth3", "c", "eth3")
+    w.addr("a", "eth1", "10.1.0.1/24")
+    w.addr("b", "eth1", "10.1.0.2/24")
+    w.addr("a", "eth2", "10.2.0.1/24")
+    w.addr("c", "eth2", "10.2.0.3/24")
+    w.addr("b", "eth3", "10.3.0.2/24")
+    w.addr("c", "eth3", "10.3.0.3/24")
+    w.ip("c", "route add blackhole 10.1.0.2")
+    return {"root": f"10.1.0.1:{P},10.2.0.1:{P}", "machines": 3, "env": CHAIN}
+
+
 # ---- names ----
 
 NO_DNS = "nameserver 10.255.255.1\noptions timeout:5 attempts:2\n"
