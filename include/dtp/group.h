@@ -9,6 +9,7 @@
 #define DTP_GROUP_H
 
 #include <dtp/ctx.h>
+#include <dtp/topo.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -155,6 +156,18 @@ DTP_API dtp_status dtp_group_unset(dtp_group *group, const char *key, int timeou
 /* Number of keys that are set. Errors: as dtp_group_set. Threads: ctx. Since 0.1. */
 DTP_API dtp_status dtp_group_n_keys(dtp_group *group, uint64_t *n_out, int timeout_ms,
                                     dtp_error *err);
+
+/*
+ * The topology of the node of `rank`, discovered once per node: the first rank of a node that asks
+ * discovers, the others read what it found. That of another node is there once a rank of that node has
+ * asked for its own; waits for that (`timeout_ms` negative: does not). `*id_out` (may be NULL) gets a
+ * number that nodes built alike share; with `topo_out` NULL that is all, and costs least. The bound view
+ * is the calling thread's, none for other nodes; devices are those that the discovering rank may see.
+ * Errors: RANGE, TIMEOUT and NOT_FOUND (nobody has asked there), as dtp_topo_load, as dtp_group_lookup.
+ * Caller closes with dtp_topo_close(). Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_group_topo(dtp_group *group, int32_t rank, dtp_topo **topo_out,
+                                  uint64_t *id_out, int timeout_ms, dtp_error *err);
 
 /* Frees what allgather, lookup and compare_set returned; NULL is fine. Threads: any. Since 0.1. */
 DTP_API void dtp_group_free(void *p);

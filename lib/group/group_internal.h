@@ -86,6 +86,7 @@ struct session {
     bool may_try_again;         /* an agent that ends may be that of the group before */
     char root[1024];            /* addresses of the root agent, "": one machine */
     struct session_net *net;    /* data.c */
+    struct session_topo *topo;  /* topo.c */
     bool agent_left;            /* in order */
     bool agent_gone;            /* the connection or the process ended */
     bool is_proven;
@@ -209,6 +210,9 @@ void pairs_free(dtp_group *group);
 dtp_status layout_make(dtp_group *group, dtp_error *err);
 void layout_free(dtp_group *group);
 int32_t group_world_rank(const dtp_group *group, int32_t rank);
+
+/* topo.c */
+void session_topo_close(struct session *s);
 
 /* host.c: the agent of this node in a thread of this process */
 dtp_status host_start(dtp_ctx *ctx, const dtp_group_opts *opts, bool listens, const char *socket,

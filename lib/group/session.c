@@ -484,6 +484,7 @@ void session_close(struct session *s)
     const bool alive = dtpi_ctx_alive(s->ctx);
 
     session_close_abort(s);
+    session_topo_close(s);
     if (s->agent_pidfd >= 0)
         dtpi_source_remove(s->ctx, &s->agent_source);
     dtpi_close_fd(&s->agent_pidfd);

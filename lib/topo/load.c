@@ -144,17 +144,33 @@ static dtp_status ask_for_devices(dtp_ctx *ctx, dtpi_topo_build *build,
 }
 
 /* Affinity of the calling thread. */
-static dtp_status view_bound(dtpi_topo_sink *sink, dtp_error *err)
+static bool read_bound(dtpi_cpuset *bound)
 {
     cpu_set_t set[DTPI_CPUSET_MAX / CPU_SETSIZE];
-    dtpi_cpuset bound = { 0 };
 
     if (sched_getaffinity(0, sizeof(set), set) < 0)
-        return DTP_OK;
+        return false;
     for (uint32_t cpu = 0; cpu < DTPI_CPUSET_MAX; cpu++)
         if (CPU_ISSET_S(cpu, sizeof(set), set))
-            dtpi_cpuset_set(&bound, cpu);
-    return sink->view(sink, DTP_CPUS_BOUND, &bound, err);
+            dtpi_cpuset_set(bound, cpu);
+    return true;
+}
+
+static dtp_status view_bound(dtpi_topo_sink *sink, dtp_error *err)
+{
+    dtpi_cpuset bound = { 0 };
+
+    return read_bound(&bound) ? sink->view(sink, DTP_CPUS_BOUND, &bound, err) : DTP_OK;
+}
+
+dtp_status dtpi_topo_view_bound(dtp_topo *topo, dtp_error *err)
+{
+    dtpi_cpuset bound = { 0 };
+
+    if (!read_bound(&bound))
+        return DTP_OK;
+    topo->cpus[DTP_CPUS_BOUND] = dtpi_topo_list(topo, &bound);
+    return topo->cpus[DTP_CPUS_BOUND] ? DTP_OK : dtpi_fail_nomem(err, 0);
 }
 
 /* What does not fit together in a recorded machine is named with it. */

@@ -79,16 +79,24 @@ const char *dtpi_topo_text(dtp_topo *topo, const char *text)
     return copy;
 }
 
+const char *dtpi_topo_copy(dtp_topo *topo, const char *text, size_t bytes)
+{
+    char *copy = text_room(topo, bytes + 1);
+
+    if (!copy)
+        return NULL;
+    memcpy(copy, text, bytes);
+    copy[bytes] = '\0';
+    return copy;
+}
+
 const char *dtpi_topo_list(dtp_topo *topo, const dtpi_cpuset *set)
 {
     char *list = dtpi_cpuset_format(set, &topo->a);
 
     if (!list)
         return NULL;
-    const size_t bytes = strlen(list) + 1;
-    char *copy = text_room(topo, bytes);
-    if (copy)
-        memcpy(copy, list, bytes);
+    const char *copy = dtpi_topo_copy(topo, list, strlen(list));
     dtpi_text_free(&topo->a, list);
     return copy;
 }

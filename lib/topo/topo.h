@@ -138,6 +138,10 @@ DTPI_DEFINE_AUTO(topo, dtp_topo, dtp_topo_close);
 /* A cleaned copy (printable, valid UTF-8, bounded) that lives as long as the topology; NULL without
  * memory. */
 const char *dtpi_topo_text(dtp_topo *topo, const char *text);
+/* A copy as it is. */
+const char *dtpi_topo_copy(dtp_topo *topo, const char *text, size_t bytes);
+/* The bound view: the affinity of the calling thread. NOMEM. */
+dtp_status dtpi_topo_view_bound(dtp_topo *topo, dtp_error *err);
 /* List of a set, as text of the topology. */
 const char *dtpi_topo_list(dtp_topo *topo, const dtpi_cpuset *set);
 

@@ -697,6 +697,68 @@ static void test_strangers_at_the_root_disturb_nobody(void **state)
     run_nodes(&w, -1);
 }
 
+/* ---- topology ---- */
+
+static bool has_library(const char *name)
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    char line[1024];
+    bool found = false;
+
+    while (f && fgets(line, sizeof(line), f))
+        found = found || strstr(line, name);
+    if (f)
+        fclose(f);
+    return found;
+}
+
+static void ask_topo(const struct nodes *w, int rank, dtp_group *g)
+{
+    dtp_topo *mine = NULL, *other = NULL;
+    uint64_t id = 0, other_id = 0;
+    dtp_group *sub;
+
+    const int there = w->n_ranks - 1 - rank;
+    RANK_STATUS(DTP_ERR_RANGE, dtp_group_topo(g, w->n_ranks, &mine, NULL, 0, ERR));
+    if (dtpi_group_n_nodes(g) > 1) {
+        RANK_STATUS(DTP_ERR_NOT_FOUND, dtp_group_topo(g, there, &other, NULL, -1, ERR));
+        RANK_TEXT("has asked for its topology");
+    }
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    RANK_OK(dtp_group_topo(g, rank, &mine, &id, 0, ERR));
+    __atomic_fetch_add(&w->at_ns[102], has_library("topo-hwloc") || !dtp_topo_cpus(mine, 0), __ATOMIC_RELAXED);
+    RANK_CHECK(dtp_topo_cpus(mine, DTP_CPUS_BOUND) != NULL);
+    /* From a group of its own too; those nodes are built alike, being one. */
+    RANK_OK(dtp_group_split(g, 0, 0, 0, &sub, ERR));
+    for (int i = 0; i < 2; i++) {
+        RANK_OK(dtp_group_topo(sub, there, &other, &other_id, 0, ERR));
+        RANK_CHECK(id == other_id);
+        RANK_CHECK(dtp_topo_n_objs(mine) == dtp_topo_n_objs(other));
+        dtp_topo_close(other);
+    }
+    other_id = 0;
+    RANK_OK(dtp_group_topo(sub, there, NULL, &other_id, 0, ERR));
+    RANK_CHECK(id == other_id);
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    dtp_topo_close(mine);
+    dtp_group_close(sub);
+}
+
+static void test_each_node_is_discovered_once(void **state)
+{
+    static const char *const layouts[] = { "33", "6" };
+
+    (void)state;
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(layouts); i++) {
+        struct nodes w = nodes_of(layouts[i], ask_topo);
+        int64_t *at_ns = w.at_ns;
+        w.keeps_at = true;
+        run_nodes(&w, -1);
+        assert_true(at_ns[102] <= w.n_nodes);   /* 0 without hwloc */
+        munmap(at_ns, 4096);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -716,6 +778,7 @@ int main(void)
         cmocka_unit_test(test_missing_ranks_of_several_nodes_are_named_to_all),
         cmocka_unit_test(test_a_node_with_another_secret_is_told_and_stays_out),
         cmocka_unit_test(test_strangers_at_the_root_disturb_nobody),
+        cmocka_unit_test(test_each_node_is_discovered_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
