@@ -224,6 +224,20 @@ func (g *Group) Allgather(ctx context.Context, data []byte) ([][]byte, error) {
 	return parts, nil
 }
 
+// Topo is the topology of the node of a rank, discovered once per node, and a number that nodes with
+// equal topologies share. That of another node is there once a rank of that node has asked for its own.
+func (g *Group) Topo(ctx context.Context, rank int) (*Topo, uint64, error) {
+	t := &Topo{}
+	var id C.uint64_t
+	err := g.call(ctx, func(detail *C.dtp_error) C.dtp_status {
+		return C.dtp_group_topo(g.ptr, C.int32_t(rank), &t.ptr, &id, 0, detail)
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return t, uint64(id), nil
+}
+
 func firstByte(data []byte) unsafe.Pointer {
 	if len(data) == 0 {
 		return nil

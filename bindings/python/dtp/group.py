@@ -17,6 +17,7 @@ from dtp._buffer import Buffer, borrow, dtype_name
 from dtp._check import Error, check, exception, new_error
 from dtp._context import Context, Handle, open_handle
 from dtp._ffi import Options, encode, ffi, lend_bytes, lib, text
+from dtp.topo import Topo
 
 OPS = {
     "sum": lib.DTP_SUM,
@@ -143,6 +144,23 @@ class Group(Handle):
         check(lib.dtp_group_get(self.ptr, rank, out.ptr, err), err)
         m = out.ptr
         return Member(m.rank, m.local_rank, m.node, m.pid, text(m.host) or "", m.identity)
+
+    def topo(self, rank: int | None = None, timeout_ms: int | None = None) -> Topo:
+        """The topology of the node of `rank` (None: of this one), discovered once per node. That of
+        another node is there once a rank of that node has asked for its own."""
+        out, err = ffi.new("dtp_topo **"), new_error()
+        of = self.rank if rank is None else rank
+        status = lib.dtp_group_topo(self.ptr, of, out, ffi.NULL, timeout_ms or 0, err)
+        ptr = self._ctx.opened(status, err, out, lib.dtp_topo_close)
+        return Topo(ptr, self._ctx, lib.dtp_topo_close)
+
+    def topo_id(self, rank: int | None = None, timeout_ms: int | None = None) -> int:
+        """A number that nodes with equal topologies share."""
+        out, err = ffi.new("uint64_t *"), new_error()
+        of = self.rank if rank is None else rank
+        status = lib.dtp_group_topo(self.ptr, of, ffi.NULL, out, timeout_ms or 0, err)
+        self._ctx.check(status, err)
+        return int(out[0])
 
     # ---- control: small messages ----
 

@@ -440,3 +440,22 @@ def test_a_log_callback_that_raises_is_heard() -> None:
 def test_a_secret_of_the_wrong_length_is_refused() -> None:
     with pytest.raises(ValueError, match="a secret has 32 bytes, not 3"):
         dtp.join(world_size=2, secret=b"abc")
+
+
+def test_each_node_is_discovered_once(run_ranks: RunRanks) -> None:
+    run_ranks(
+        3,
+        """
+        import dtp
+        with dtp.init() as group:
+            with group.topo() as mine, group.topo(2 - group.rank) as theirs:
+                assert mine.text() == theirs.text() and mine.cpus.bound
+            assert group.topo_id() == group.topo_id(0) != 0
+            try:
+                group.topo(3)
+                raise AssertionError("rank 3 of 3")
+            except dtp.RangeError:
+                pass
+            group.barrier()
+        """,
+    )
