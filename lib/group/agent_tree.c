@@ -119,6 +119,8 @@ bool agent_tree_come(struct agent_conn *conn)
     dtpi_wr_u64(&b, agent->node_id);
     dtpi_wr_u64(&b, agent->parent_id);
     dtpi_wr_u32(&b, agent->n_gave_up);
+    dtpi_wr_u32(&b, agent->o.n_local);
+    dtpi_wr_text(&b, agent->host);
     dtpi_wr_text(&b, own);
     conn->has_come = true;
     return send_frame(conn, &b);
@@ -273,15 +275,19 @@ bool agent_tree_serve(struct agent_conn *conn, const dtpi_frame *f)
     dtpi_agent *agent = conn->agent;
     const bool is_root = agent->o.is_root;
     dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
-    char addresses[DTPI_ADDRESSES_MAX];
+    char addresses[DTPI_ADDRESSES_MAX], host[DTPI_HOST_MAX + 1];
     const uint64_t node = dtpi_rd_u64(&r), wanted = dtpi_rd_u64(&r);
-    const uint32_t n_gave_up = dtpi_rd_u32(&r);
+    const uint32_t n_gave_up = dtpi_rd_u32(&r), n_local = dtpi_rd_u32(&r);
 
+    dtpi_rd_text(&r, host, sizeof(host));
     dtpi_rd_text(&r, addresses, sizeof(addresses));
-    if (!dtpi_rd_done(&r) || node == agent->node_id || !dtpi_utf8_ok(addresses, strlen(addresses)))
+    if (!dtpi_rd_done(&r) || node == agent->node_id || !dtpi_utf8_ok(host, strlen(host)) ||
+        !dtpi_utf8_ok(addresses, strlen(addresses)))
         return false;
     drop_former(agent, node);
     conn->node = node;
+    if (is_root && find_place(agent, node) == 0)
+        dtpi_core_node_came(agent->core, node, host, n_local);
     if (is_root && wanted == 0)
         return place(conn, node, n_gave_up, addresses);
     /* Another agent than the one that was sought may listen at its address. */

@@ -38,6 +38,7 @@ dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, v
     c->dead = dtpi_buf_init(&c->a);
     c->below.a = opts->a;
     c->up = dtpi_buf_init(opts->a);
+    c->seen = dtpi_buf_init(opts->a);
     if (opts->is_root)
         c->rows = dtpi_alloc_array(&c->a, opts->world_size, sizeof(*c->rows));
     if (opts->is_root && !c->rows) {
@@ -54,6 +55,7 @@ void dtpi_core_free(dtpi_core *c)
         return;
     const dtp_allocator a = c->a;
     dtpi_buf_free(&c->up);
+    dtpi_buf_free(&c->seen);
     dtpi_buf_free(&c->dead);
     while (c->groups) {
         struct core_group *g = c->groups;

@@ -82,6 +82,8 @@ void dtpi_core_parent_end(dtpi_core *core, dtp_status status, const char *why, i
 void dtpi_core_set_addresses(dtpi_core *core, const char *addresses);
 /* How many children will come, once that is known; before the parent is there. */
 void dtpi_core_set_children(dtpi_core *core, uint32_t n);
+/* At the root: a node's agent came, which expects so many ranks; its rows may come by another way. */
+void dtpi_core_node_came(dtpi_core *core, uint64_t node, const char *host, uint32_t n_local);
 /* Why the parent is not reached yet, for the text of a deadline. */
 void dtpi_core_parent_trouble(dtpi_core *core, const char *why);
 /* The driver failed at something that all need (no memory for the table): ends the group. */
@@ -116,6 +118,7 @@ typedef struct dtpi_row {
 typedef struct dtpi_node {
     uint64_t id;
     int32_t host_rank;
+    uint32_t n_local;           /* ranks that its agent expects; at the root, before the table */
     char host[DTPI_HOST_MAX + 1];
 } dtpi_node;
 

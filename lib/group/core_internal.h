@@ -202,6 +202,7 @@ struct dtpi_core {
     uint32_t n_rows_sent;       /* own rows that went up */
     bool sent_complete;
     char *addresses;            /* NULL: none */
+    dtpi_buf seen;              /* missing.c */
     dtpi_standby *standbys;     /* at the root, until it has made the table */
     uint32_t n_standbys;
     int64_t join_at_ns, flush_at_ns;
@@ -278,8 +279,6 @@ void core_below_free(struct core_below *b);
 /* verdict.c */
 void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_t n_failed,
                  const char *fmt, ...) DTPI_PRINTF(5, 6);
-/* The root's verdict when the time to join is over. */
-void core_decide_missing(dtpi_core *c);
 void core_apply(dtpi_core *c, const dtpi_verdict *v);
 /* Forgets verdict and deaths: a generation begins, or the core ends. */
 void core_verdict_drop(dtpi_core *c);
@@ -318,6 +317,12 @@ bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
 void core_join_parent(dtpi_core *c);
 void core_join_tick(dtpi_core *c);
 void core_join_expired(dtpi_core *c);
+
+/* At the root: rows of this node are there. */
+bool core_has_rows_of(const dtpi_core *c, uint64_t node);
+
+/* missing.c: the root's verdict when the time to join is over */
+void core_decide_missing(dtpi_core *c);
 
 /* spread.c */
 /* All rows are here: the root makes the table and gives it to everybody. */

@@ -51,7 +51,12 @@ static bool grow_nodes(dtpi_core *c)
     return true;
 }
 
-static bool add_node(dtpi_core *c, uint64_t id, const char *host, int32_t host_rank,
+bool core_has_rows_of(const dtpi_core *c, uint64_t node)
+{
+    return c->cap_nodes && c->node_slots[hash_slot(c, node)] != 0;
+}
+
+static bool add_node(dtpi_core *c, uint64_t id, const char *host, int32_t host_rank, uint32_t n_local,
                      uint32_t *index_out)
 {
     if (c->n_nodes == c->cap_nodes && !grow_nodes(c))
@@ -63,6 +68,7 @@ static bool add_node(dtpi_core *c, uint64_t id, const char *host, int32_t host_r
     dtpi_node *n = &c->nodes[*index_out];
     n->id = id;
     n->host_rank = host_rank;
+    n->n_local = n_local;
     snprintf(n->host, sizeof(n->host), "%s", host);
     return true;
 }
@@ -126,7 +132,7 @@ static bool add_local(dtpi_core *c, uint32_t slot, int32_t rank, uint32_t local_
 
     l->pid = l->pid ? l->pid : pid;
     l->local_rank = local_rank;
-    if (c->o.is_root && (!add_node(c, c->o.node_id, c->host, c->o.host_rank, &node) ||
+    if (c->o.is_root && (!add_node(c, c->o.node_id, c->host, c->o.host_rank, c->o.n_local, &node) ||
                          !add_row(c, rank, node, local_rank, l->pid)))
         return false;
     return core_add_below(c, rank, DTPI_VIA_LOCAL, slot);
@@ -183,6 +189,7 @@ static void own_record(dtpi_core *c, dtpi_buf *b)
     dtpi_wr_u64(b, c->o.node_id);
     dtpi_wr_text(b, c->host);
     dtpi_wr_u32(b, (uint32_t)c->o.host_rank);
+    dtpi_wr_u32(b, c->o.n_local);
     dtpi_wr_u32(b, n);
     for (uint32_t i = 0; i < c->n_locals; i++) {
         struct core_local *l = &c->locals[i];
@@ -241,11 +248,12 @@ static bool read_record(dtpi_core *c, uint32_t slot, dtpi_rd *r, bool *ok_out)
     const uint64_t id = dtpi_rd_u64(r);
     dtpi_rd_text(r, host, sizeof(host));
     const int32_t host_rank = (int32_t)dtpi_rd_u32(r);
+    const uint32_t n_local = dtpi_rd_u32(r);
     const uint32_t n = dtpi_rd_u32(r);
     if (r->failed || n == 0 || n > r->left / 12 || host_rank < -1 ||
         host_rank >= (int32_t)c->o.world_size || !dtpi_utf8_ok(host, strlen(host)))
         return false;
-    if (c->o.is_root && !add_node(c, id, host, host_rank, &node))
+    if (c->o.is_root && !add_node(c, id, host, host_rank, n_local, &node))
         return *ok_out = true, false;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t rank = dtpi_rd_u32(r);

@@ -118,21 +118,6 @@ void core_death_up(dtpi_core *c, const dtpi_verdict *v)
     core_to_parent(c, &b);
 }
 
-void core_decide_missing(dtpi_core *c)
-{
-    char ranks[160];
-    uint32_t n;
-
-    dtpi_buf_reset(&c->dead);
-    for (int32_t i = 0; i < (int32_t)c->o.world_size; i++)
-        if (!core_is_known(c, i))
-            add_dead(c, i);
-    const int32_t *list = dead_list(c, &n);
-    dtpi_format_ranks(list, n, ranks, sizeof(ranks));
-    core_decide(c, DTP_ERR_PEER, list, n, "rank%s %s of %u never joined", n == 1 ? "" : "s", ranks,
-                c->o.world_size);
-}
-
 void core_decide(dtpi_core *c, dtp_status status, const int32_t *failed, uint32_t n_failed,
                  const char *fmt, ...)
 {

@@ -21,7 +21,7 @@ fds=$(echo "$out" | sed 's/.*"agent_fds":\([0-9]*\).*/\1/')
 out=$("$bench" boot --simulate 256 --radix 4 --seed 3 --format json)
 echo "$out" | grep -q '"ranks":256,"nodes":32,"radix":4,"simulated":true,' || fail "simulated: $out"
 [ "$("$bench" boot --simulate 96 --missing 2 --timeout 1000 --format json 2>&1 >/dev/null)" = \
-    "dtp-bench boot: ranks 0, 48 of 96 never joined" ] || fail "missing ranks are not named"
+    "dtp-bench boot: ranks 0, 48 of 96 (nodes n0, n6) never joined" ] || fail "missing ranks are not named"
 
 out=$("$bench" boot -n 16 --nodes 4 --radix 2 --lose 25 --format json)
 echo "$out" | grep -q '"lost":4,"reform_ms":[0-9]' || fail "not re-formed: $out"

@@ -520,6 +520,24 @@ static void test_ranks_that_never_join_are_named_exactly(void **state)
     }
 }
 
+static void test_a_node_that_does_not_reach_its_parent_is_named(void **state)
+{
+    uint64_t seed = check_seed();
+    struct sim s;
+
+    (void)state;
+    sim_open(&s, 4, 3, 8, &seed, 300);
+    for (uint32_t i = 6; i < 9; i++)
+        s.ranks[i].stays_away = s.ranks[i].dead = true;
+    dtpi_core_node_came(s.agents[0].core, 102, "n2", 3);
+    sim_join(&s, &seed);
+    sim_run(&s, 500);
+    check_verdicts(&s, 0, 310);
+    assert_string_equal(s.ranks[0].verdict.text,
+                        "ranks 6-8 of 12 (node n2) never joined; last seen: connecting to parent");
+    sim_close(&s);
+}
+
 static void test_a_deadline_names_who_is_late_through_the_tree(void **state)
 {
     uint64_t seed = check_seed();
@@ -690,6 +708,7 @@ int main(void)
         cmocka_unit_test(test_deaths_are_the_same_set_on_all_survivors),
         cmocka_unit_test(test_a_silent_node_is_dead_after_three_beats),
         cmocka_unit_test(test_ranks_that_never_join_are_named_exactly),
+        cmocka_unit_test(test_a_node_that_does_not_reach_its_parent_is_named),
         cmocka_unit_test(test_a_deadline_names_who_is_late_through_the_tree),
         cmocka_unit_test(test_a_root_that_leaves_in_order_ends_calls_but_not_the_group),
         cmocka_unit_test(test_a_death_before_the_root_is_reached_is_told_when_it_is),

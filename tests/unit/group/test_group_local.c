@@ -483,7 +483,7 @@ static void someone_is_missing(int rank, int n, void *job)
     const int64_t start = ranks_now_ns();
     RANK_STATUS(DTP_ERR_PEER, dtp_group_join(ctx, &o, &g, ERR));
     RANK_CHECK(ranks_now_ns() - start < 5000 * DTPI_NS_PER_MS);
-    RANK_TEXT("ranks 3-5 of 6 never joined");
+    RANK_TEXT("ranks 3-5 of 6 (node ");
     RANK_CHECK(check_err.rank == 3);
     dtp_ctx_close(ctx);
 }
@@ -570,7 +570,7 @@ static void odd_secret(int rank, int n, void *job)
         o.secret = NULL, o.insecure = 1;
     RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
     RANK_STATUS(rank ? DTP_ERR_AUTH : DTP_ERR_PEER, dtp_group_join(ctx, &o, &g, ERR));
-    RANK_TEXT(rank == 1 ? "another secret" : rank == 2 ? "DTP_INSECURE" : "1-2 of 3 never joined");
+    RANK_TEXT(rank == 1 ? "another secret" : rank == 2 ? "DTP_INSECURE" : "ranks 1-2 of 3 (node ");
     RANK_CHECK(rank == 0 || ranks_now_ns() - start < 1000000000);
     dtp_ctx_close(ctx);
 }
