@@ -23,7 +23,7 @@ typedef struct bench_cmd {
 
 enum { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2 };
 
-extern const bench_cmd bench_allreduce, bench_boot, bench_ckpt;
+extern const bench_cmd bench_allreduce, bench_boot, bench_ckpt, bench_topo;
 
 int bench_usage(const bench_cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int bench_fail(const bench_cmd *cmd, const dtp_error *err);

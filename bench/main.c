@@ -7,7 +7,7 @@
 
 #include "bench.h"
 
-static const bench_cmd *const benches[] = { &bench_allreduce, &bench_boot, &bench_ckpt };
+static const bench_cmd *const benches[] = { &bench_allreduce, &bench_boot, &bench_ckpt, &bench_topo };
 
 enum { N_BENCHES = sizeof(benches) / sizeof(benches[0]) };
 
