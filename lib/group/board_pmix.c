@@ -104,7 +104,9 @@ static dtp_status pmix_get(void *state, const char *key, char *value_out, int64_
     PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &seconds, PMIX_INT);
     const pmix_status_t rc = PMIx_Get(&root, own_key, &info, 1, &v);
     PMIX_INFO_DESTRUCT(&info);
-    if (rc == PMIX_ERR_NOT_FOUND || rc == PMIX_ERR_TIMEOUT || rc == PMIX_ERR_PROC_ENTRY_NOT_FOUND)
+    /* PMIX_ERROR: what a server of version 5 tells a client of version 4 before rank 0 has committed. */
+    if (rc == PMIX_ERR_NOT_FOUND || rc == PMIX_ERR_TIMEOUT || rc == PMIX_ERR_PROC_ENTRY_NOT_FOUND ||
+        rc == PMIX_ERROR)
         return DTP_END;
     if (rc != PMIX_SUCCESS)
         return failed(err, "get an address", rc);
