@@ -135,6 +135,68 @@ static void test_all_name_the_same_missing_ranks(void **state)
     }
 }
 
+/* Status and set of the first that ended; false with a line where another saw something else. */
+static bool saw_the_same(const sim_result *r, const uint8_t *is_out, int64_t limit_ns)
+{
+    const sim_rank_result *first = NULL;
+
+    for (uint32_t i = 0; i < r->n_ranks; i++) {
+        const sim_rank_result *x = &r->ranks[i];
+        if (is_out[i])
+            continue;
+        first = first ? first : x;
+        if (x->status != first->status || x->failed_sum != first->failed_sum || x->end_ns > limit_ns) {
+            print_message("rank %u of %u: %s (%u lost) at %lld us, others %s (%u lost): %s\n", i, r->n_ranks,
+                          dtp_status_name(x->status), x->n_failed, (long long)(x->end_ns / US),
+                          dtp_status_name(first->status), first->n_failed, r->text);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void test_all_see_the_same_end_whoever_dies_or_stops(void **state)
+{
+    static const sim_what kinds[] = { SIM_RANK_DIES, SIM_RANK_STOPS, SIM_STAYS_AWAY, SIM_NODE_IS_CUT };
+    const uint64_t seed = check_seed();
+    uint64_t random = seed;
+
+    (void)state;
+    for (int run = 0; run < (is_long() ? 10000 : 300); run++) {
+        const uint32_t n_nodes = 2 + (uint32_t)(check_random(&random) % 12);
+        const uint32_t per_node = 1 + (uint32_t)(check_random(&random) % 6), n = n_nodes * per_node;
+        sim_opts o = opts_of(n, n_nodes, 2 + (uint32_t)(check_random(&random) % 4));
+        uint8_t is_out[96] = { 0 };
+        sim_fault faults[4];
+        sim_result r;
+        o.faults = faults;
+        o.n_faults = 1 + (uint32_t)(check_random(&random) % 4);
+        o.net.seed = check_random(&random);
+        o.net.jitter_ns = 40 * US;
+        for (uint32_t i = 0; i < o.n_faults; i++) {
+            sim_fault *f = &faults[i];
+            f->what = kinds[check_random(&random) % 4];
+            f->at_ns = (int64_t)(check_random(&random) % 2500) * US;
+            f->index = (uint32_t)(check_random(&random) % n);
+            if (f->what == SIM_NODE_IS_CUT)     /* one with no agents below */
+                f->index = n_nodes - 1 - (uint32_t)(check_random(&random) %
+                                                    (n_nodes - 1 - (n_nodes - 2) / o.radix));
+            if (f->what == SIM_NODE_IS_CUT)
+                memset(is_out + f->index * per_node, 1, per_node);
+            else
+                is_out[f->index] = 1;
+        }
+        assert_ok(sim_run(&o, &r, ERR));
+        if (!saw_the_same(&r, is_out, 2 * o.timeout_ns + 4250000 * US)) {
+            for (uint32_t i = 0; i < o.n_faults; i++)
+                print_message("fault %d of %u at %lld us\n", faults[i].what, faults[i].index, (long long)(faults[i].at_ns / US));
+            fail_msg("seed %llu, run %d: %u nodes of %u, radix %u", (unsigned long long)seed, run, n_nodes,
+                     per_node, o.radix);
+        }
+        sim_result_free(&r);
+    }
+}
+
 static void test_launchers_share_the_processors(void **state)
 {
     sim_opts o = opts_of(64, 4, 4);
@@ -160,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_every_number_of_ranks_keeps_the_bounds),
         cmocka_unit_test(test_a_seed_gives_the_same_run_again),
         cmocka_unit_test(test_all_name_the_same_missing_ranks),
+        cmocka_unit_test(test_all_see_the_same_end_whoever_dies_or_stops),
         cmocka_unit_test(test_launchers_share_the_processors),
     };
 
