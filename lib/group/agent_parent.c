@@ -257,8 +257,11 @@ void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
         return;
     }
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
-    if (!m || !dtpi_link_send(conn->link, m, NULL, 0))
+    if (!m || !dtpi_link_send(conn->link, m, NULL, 0)) {
         agent_parent_failed(conn, DTP_ERR_IO);
-    else
-        agent_probe_start(conn, true);
+        return;
+    }
+    agent_probe_start(conn, true);
+    if (conn->is_ready)
+        ask_next(conn->agent);
 }

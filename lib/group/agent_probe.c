@@ -34,7 +34,17 @@ static bool is_pad(const uint8_t *data, size_t bytes)
     return dtpi_frame_read(data, bytes, &f) && f.type == DTPI_F_PAD;
 }
 
-/* Both ends: what follows the proof is sealed. */
+/* Within one machine nothing gets lost by its size. */
+static bool is_on_this_machine(int fd)
+{
+    dtpi_sa own = { 0 }, peer = { 0 };
+    socklen_t n_own = sizeof(own), n_peer = sizeof(peer);
+
+    return getsockname(fd, &own.any, &n_own) == 0 && getpeername(fd, &peer.any, &n_peer) == 0 &&
+           dtpi_sa_same_host(&own, &peer);
+}
+
+/* Both ends: what follows the proof is sealed. The child is ready at once where there is nothing to find out. */
 void agent_probe_start(struct agent_conn *conn, bool is_client)
 {
     dtpi_seal up, down;
@@ -46,7 +56,10 @@ void agent_probe_start(struct agent_conn *conn, bool is_client)
     dtpi_link_set_max(conn->link, PAD_FRAME_MAX);
     conn->is_proven = true;
     conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
-    if (is_client && !send_pad(conn, PAD_BYTES))
+    if (!is_client)
+        return;
+    conn->is_ready = is_on_this_machine(dtpi_link_fd(conn->link));
+    if (!conn->is_ready && !send_pad(conn, PAD_BYTES))
         dtpi_link_break(conn->link);
 }
 
@@ -72,19 +85,16 @@ static void probe_due(dtpi_timer *t)
 /* The parent's end: sends it back; when that has arrived, the child says who it is. */
 void agent_probe_serve(struct agent_conn *conn, const uint8_t *data, size_t bytes)
 {
-    const bool was_pad = is_pad(data, bytes);
     dtpi_frame f;
 
-    if (was_pad ? !send_pad(conn, PAD_BYTES)
-                : !dtpi_frame_read(data, bytes, &f) || f.type != DTPI_F_COME ||
-                      !agent_tree_serve(conn, &f)) {
-        agent_conn_close(conn);
+    if (is_pad(data, bytes) && send_pad(conn, PAD_BYTES)) {
+        conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
+        conn->probe_timer.due = probe_due;
+        dtpi_timer_set(conn->agent->ctx, &conn->probe_timer, conn->since_ns + STUCK_MS * DTPI_NS_PER_MS, NULL);
         return;
     }
-    conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
-    conn->probe_timer.due = probe_due;
-    if (was_pad)
-        dtpi_timer_set(conn->agent->ctx, &conn->probe_timer, conn->since_ns + STUCK_MS * DTPI_NS_PER_MS, NULL);
+    if (!dtpi_frame_read(data, bytes, &f) || f.type != DTPI_F_COME || !agent_tree_serve(conn, &f))
+        agent_conn_close(conn);
 }
 
 /* The child's end: true when its message came back. */
