@@ -101,9 +101,6 @@ static dtp_status check_is_due(const struct agent_conn *conn, dtp_error *err)
     if (conn->hs.role == DTPI_HS_RANK && dtpi_core_has_left(agent->core, who))
         return dtpi_fail(err, DTP_ERR_BUSY, "rank %d has left the group of job %s (attempt %u), which "
                          "still goes on", who, agent->job, agent->o.attempt);
-    if (conn->hs.role == DTPI_HS_AGENT && dtpi_core_has_table(agent->core))
-        return dtpi_fail(err, DTP_ERR_BUSY, "a group of job %s (attempt %u) stands already", agent->job,
-                         agent->o.attempt);
     return DTP_PENDING;
 }
 

@@ -170,6 +170,11 @@ void agent_tree_close(dtpi_agent *agent);
 dtp_status agent_tree_seek(dtpi_agent *agent, dtp_error *err);
 void agent_tree_tick(dtpi_agent *agent, int64_t now_ns);
 int64_t agent_tree_next_ns(const dtpi_agent *agent);
+/*
+ * The parent is gone and the table is there: looks for another, at the root, at those who stand by for it and
+ * where they send. False: nobody can be reached.
+ */
+bool agent_tree_reach(dtpi_agent *agent);
 /* Child: says who it is, and hears where it belongs. */
 bool agent_tree_come(struct agent_conn *conn);
 void agent_tree_placed(struct agent_conn *conn, const uint8_t *data, size_t bytes);

@@ -61,6 +61,26 @@ dtp_status agent_tree_seek(dtpi_agent *agent, dtp_error *err)
     return agent_parent_seek(agent, agent->o.parent, err);
 }
 
+bool agent_tree_reach(dtpi_agent *agent)
+{
+    dtpi_standby standbys[DTPI_STANDBYS];
+    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
+    const uint32_t n = dtpi_core_standbys(agent->core, standbys);
+
+    if (!agent->o.root)
+        return false;
+    agent->n_gave_up++;
+    agent->is_sent = false;
+    agent->give_up_ns = INT64_MAX;
+    agent->parent_id = 0;
+    dtpi_buf_printf(&list, "%s", agent->o.root);
+    for (uint32_t i = 0; i < n; i++)
+        if (standbys[i].node != agent->node_id)
+            dtpi_buf_printf(&list, ",%s", standbys[i].addresses);
+    const char *text = dtpi_buf_text(&list);
+    return text && agent_parent_seek(agent, text, NULL) >= 0;
+}
+
 int64_t agent_tree_next_ns(const dtpi_agent *agent)
 {
     return agent->race ? agent->give_up_ns : INT64_MAX;
@@ -119,6 +139,7 @@ bool agent_tree_come(struct agent_conn *conn)
     dtpi_wr_u64(&b, agent->node_id);
     dtpi_wr_u64(&b, agent->parent_id);
     dtpi_wr_u32(&b, agent->n_gave_up);
+    dtpi_wr_u8(&b, dtpi_core_has_table(agent->core));
     dtpi_wr_u32(&b, agent->o.n_local);
     dtpi_wr_text(&b, agent->host);
     dtpi_wr_text(&b, own);
@@ -150,7 +171,13 @@ void agent_tree_placed(struct agent_conn *conn, const uint8_t *data, size_t byte
     const uint32_t number = dtpi_rd_u32(&r), radix = dtpi_rd_u32(&r);
     const uint64_t parent_id = dtpi_rd_u64(&r);
     dtpi_rd_text(&r, addresses, sizeof(addresses));
-    if (!dtpi_rd_done(&r) || radix == 0 || radix > ROOM_MAX) {
+    if (dtpi_rd_done(&r) && radix == 0) {
+        agent_parent_lost(conn, dtpi_core_has_table(agent->core) ? "its group does not stand yet"
+                                                                 : "a group of this job and attempt "
+                                                                   "stands already");
+        return;
+    }
+    if (!dtpi_rd_done(&r) || radix > ROOM_MAX) {
         agent_parent_lost(conn, "it answers, but not as an agent does");
         return;
     }
@@ -197,6 +224,18 @@ static void drop_former(dtpi_agent *agent, uint64_t node)
             agent_conn_close(agent->by_child[i]);
             dtpi_core_child_end(agent->core, i, dtp_ctx_now_ns(agent->ctx));
         }
+}
+
+/* Not now: the child comes again. */
+static bool answer_busy(struct agent_conn *conn)
+{
+    dtpi_buf b = begin(conn->agent, DTPI_F_PLACE);
+
+    dtpi_wr_u32(&b, 0);
+    dtpi_wr_u32(&b, 0);
+    dtpi_wr_u64(&b, conn->agent->node_id);
+    dtpi_wr_text(&b, "");
+    return send_frame(conn, &b);
 }
 
 static bool adopt(struct agent_conn *conn, uint32_t number)
@@ -277,14 +316,20 @@ bool agent_tree_serve(struct agent_conn *conn, const dtpi_frame *f)
     dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
     char addresses[DTPI_ADDRESSES_MAX], host[DTPI_HOST_MAX + 1];
     const uint64_t node = dtpi_rd_u64(&r), wanted = dtpi_rd_u64(&r);
-    const uint32_t n_gave_up = dtpi_rd_u32(&r), n_local = dtpi_rd_u32(&r);
+    const uint32_t n_gave_up = dtpi_rd_u32(&r);
+    const bool has_table = dtpi_rd_u8(&r);
+    const uint32_t n_local = dtpi_rd_u32(&r);
 
     dtpi_rd_text(&r, host, sizeof(host));
     dtpi_rd_text(&r, addresses, sizeof(addresses));
     if (!dtpi_rd_done(&r) || node == agent->node_id || !dtpi_utf8_ok(host, strlen(host)) ||
         !dtpi_utf8_ok(addresses, strlen(addresses)))
         return false;
-    drop_former(agent, node);
+    /* A process may join, leave and join again: its new group meets when this one is over. */
+    if (dtpi_core_has_table(agent->core) != has_table)
+        return answer_busy(conn);
+    if (!has_table)
+        drop_former(agent, node);
     conn->node = node;
     if (is_root && find_place(agent, node) == 0)
         dtpi_core_node_came(agent->core, node, host, n_local);
