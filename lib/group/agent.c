@@ -305,7 +305,10 @@ struct agent_conn *agent_conn_new(dtpi_agent *agent, int fd_take, enum conn_role
     conn->since_ns = dtp_ctx_now_ns(agent->ctx);
     dtpi_hs_init(&conn->hs, &(dtpi_hs_opts){
         .role = hs_role, .job = agent->job, .attempt = agent->o.attempt,
-        .generation = agent->generation, .world = agent->o.world_size,
+        .generation = role == CONN_CONNECTING && !dtpi_core_has_table(agent->core)
+                          ? 0
+                          : dtpi_core_generation(agent->core),
+        .world = agent->o.world_size,
         .who = agent->o.host_rank_plus_1 - 1, .host = agent->host,
         .secret = agent->insecure || agent->lacks_secret ? NULL : agent->secret,
         .asks = agent->lacks_secret, .encrypts = agent->o.encrypt });
@@ -457,7 +460,6 @@ dtp_status dtpi_agent_open(dtp_ctx *ctx, const dtpi_agent_opts *opts, dtpi_agent
         return dtpi_fail_nomem(err, sizeof(*agent));
     }
     agent->ctx = ctx;
-    agent->generation = 1;
     agent->unix_fd = agent->tcp_fd = agent->control_fd = agent->table_fd = -1;
     agent->spare_fd = -1;
     agent->timer.due = timer_due;

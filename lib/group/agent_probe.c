@@ -19,7 +19,7 @@ static bool send_pad(struct agent_conn *conn, size_t bytes)
     static const uint8_t zeros[PAD_BYTES];
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(conn->agent->ctx));
     const dtpi_frame f = { .type = DTPI_F_PAD, .attempt = conn->agent->o.attempt,
-                           .generation = conn->agent->generation, .group = DTPI_WORLD_ID, .rank = -1 };
+                           .generation = dtpi_core_generation(conn->agent->core), .group = DTPI_WORLD_ID, .rank = -1 };
 
     dtpi_frame_begin(&b, &f);
     dtpi_buf_append(&b, zeros, bytes);

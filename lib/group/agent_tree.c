@@ -122,7 +122,7 @@ static dtpi_buf begin(const dtpi_agent *agent, uint8_t type)
 {
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
     const dtpi_frame f = { .type = type, .attempt = agent->o.attempt,
-                           .generation = agent->generation, .group = DTPI_WORLD_ID, .rank = -1 };
+                           .generation = dtpi_core_generation(agent->core), .group = DTPI_WORLD_ID, .rank = -1 };
 
     dtpi_frame_begin(&b, &f);
     return b;

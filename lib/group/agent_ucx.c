@@ -190,7 +190,7 @@ static void send_over_link(struct agent_conn *conn, dtpi_buf *b_take)
 static dtpi_buf begin(const dtpi_agent *agent, uint8_t type)
 {
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
-    const dtpi_frame f = { .type = type, .attempt = agent->o.attempt, .generation = 1,
+    const dtpi_frame f = { .type = type, .attempt = agent->o.attempt, .generation = dtpi_core_generation(agent->core),
                            .group = DTPI_WORLD_ID, .rank = -1 };
 
     dtpi_frame_begin(&b, &f);

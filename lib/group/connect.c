@@ -163,7 +163,7 @@ static dtp_status say_hello(struct session *s, const dtp_group_opts *o, dtp_erro
 
     dtpi_hs_init(&s->hs, &(dtpi_hs_opts){
         .role = DTPI_HS_RANK, .job = s->job, .attempt = s->attempt,
-        .generation = s->rank < 0 ? 0 : s->generation, .world = (uint32_t)s->world, .who = s->rank,
+        .world = (uint32_t)s->world, .who = s->rank,
         .secret = o->insecure ? NULL : o->secret, .asks = !o->insecure && o->munge,
         .encrypts = o->encrypt });
     dtpi_hs_hello(&s->hs, &b);

@@ -166,12 +166,12 @@ dtp_status dtpi_hs_answer(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_b
     if (version != DTPI_WIRE_VERSION)
         return dtpi_fail(err, DTP_ERR_VERSION, "the agent speaks wire version %u, this rank %d",
                          version, DTPI_WIRE_VERSION);
-    const uint8_t *nonce = dtpi_rd_bytes(&r, DTPI_HS_NONCE_BYTES);
+    const uint8_t *challenge = dtpi_rd_bytes(&r, sizeof(hs->challenge));
     const uint8_t *proof = dtpi_rd_bytes(&r, DTPI_HS_PROOF_BYTES);
     if (type != HS_CHALLENGE || !dtpi_rd_done(&r))
         return dtpi_fail(err, DTP_ERR_PROTO, "malformed challenge from the agent");
-    memcpy(hs->challenge, nonce, DTPI_HS_NONCE_BYTES);
-    hs->n_challenge = DTPI_HS_NONCE_BYTES;
+    memcpy(hs->challenge, challenge, sizeof(hs->challenge));
+    hs->n_challenge = sizeof(hs->challenge);
     prove(hs, "libdtp server proof", want);
     if (sodium_memcmp(want, proof, sizeof(want)) != 0)
         return dtpi_fail(err, DTP_ERR_AUTH, "the agent has another secret for job %s (DTP_SECRET)",
@@ -330,10 +330,12 @@ static dtp_status serve_hello(dtpi_hs *hs, dtpi_rd *r, const uint8_t *data, size
     if (st < 0)
         return st;
     randombytes_buf(hs->challenge, DTPI_HS_NONCE_BYTES);
-    hs->n_challenge = DTPI_HS_NONCE_BYTES;
+    for (int i = 0; i < 4; i++)
+        hs->challenge[DTPI_HS_NONCE_BYTES + i] = (uint8_t)(hs->self.generation >> (8 * i));
+    hs->n_challenge = sizeof(hs->challenge);
     prove(hs, "libdtp server proof", proof);
     begin(b, HS_CHALLENGE);
-    dtpi_buf_append(b, hs->challenge, DTPI_HS_NONCE_BYTES);
+    dtpi_buf_append(b, hs->challenge, sizeof(hs->challenge));
     dtpi_buf_append(b, proof, sizeof(proof));
     hs->state = 1;
     return DTP_PENDING;

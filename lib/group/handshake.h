@@ -33,7 +33,7 @@ typedef struct dtpi_hs_opts {
     dtpi_hs_role role;          /* of the client */
     const char *job;
     uint32_t attempt;
-    uint32_t generation;        /* 0: a newcomer, which knows none */
+    uint32_t generation;        /* 0: not yet part of one */
     uint32_t world;             /* 0: unknown */
     int32_t who;                /* rank, or that of the agent's process; -1: none */
     const char *host;           /* name of the own node */
@@ -62,7 +62,7 @@ typedef struct dtpi_hs {
     bool is_proven;             /* client: a refusal came from somebody with the secret */
     uint8_t hello[DTPI_HS_MAX_FRAME];
     size_t n_hello;
-    uint8_t challenge[DTPI_HS_NONCE_BYTES];
+    uint8_t challenge[DTPI_HS_NONCE_BYTES + 4];         /* with the server's generation */
     size_t n_challenge;
 } dtpi_hs;
 
