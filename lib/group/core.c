@@ -31,9 +31,13 @@ dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, v
     c->now = opts->now_ns;
     c->generation = 1;
     c->is_judge = opts->is_root;
+    c->orphans = dtpi_buf_init(&c->a);
+    c->said_orphans = dtpi_buf_init(&c->a);
+    c->orphan_until_ns = c->succeed_at_ns = c->orphans_until_ns = INT64_MAX;
     core_reform_init(c);
     c->flush_at_ns = c->probe_at_ns = INT64_MAX;
     c->beat_at_ns = opts->now_ns + c->o.beat_ns;
+    c->silence_at_ns = INT64_MAX;
     c->join_at_ns = opts->join_timeout_ns ? opts->now_ns + opts->join_timeout_ns : INT64_MAX;
     c->dead = dtpi_buf_init(&c->a);
     c->below.a = opts->a;
@@ -67,6 +71,9 @@ void dtpi_core_free(dtpi_core *c)
     core_below_free(&c->below);
     dtpi_free(&a, c->verdict.failed, c->verdict.n_failed * sizeof(*c->verdict.failed));
     core_reform_free(c);
+    dtpi_buf_free(&c->orphans);
+    dtpi_buf_free(&c->said_orphans);
+    dtpi_msg_unref(c->formed);
     dtpi_free(&a, c->members, c->n_members * sizeof(*c->members));
     dtpi_free(&a, c->locals, c->n_locals * sizeof(*c->locals));
     dtpi_free(&a, c->children, c->n_children * sizeof(*c->children));
@@ -247,13 +254,17 @@ void dtpi_core_child_open(dtpi_core *c, uint32_t slot, int64_t now_ns)
 void dtpi_core_parent_open(dtpi_core *c, int64_t now_ns)
 {
     c->now = now_ns;
+    const bool came_back = c->had_parent;
     c->has_parent = true;
+    c->is_orphan = c->parent_bye = false;
     c->parent_heard_ns = now_ns;
+    c->had_parent = true;
+    if (came_back)
+        core_attach_say(c);
+    core_deaths_up(c);
     /* What happened here while nobody above could be told. */
-    if (c->has_verdict)
+    if (c->has_verdict && !came_back)
         core_death_up(c, &c->verdict);
-    if (c->verdict_due)
-        c->verdict_at_ns = c->now;
     core_join_parent(c);
 }
 
@@ -399,9 +410,17 @@ void dtpi_core_child_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
     if (!dtpi_frame_read(in->data, in->bytes, &f) || f.attempt != c->o.attempt)
         ok = false;
     else if (f.generation != c->generation)
-        c->n_stale++;
+        core_child_is_stale(c, slot, &f);
+    else if (f.type == DTPI_F_FORMED)
+        core_on_formed(c, &f, in);
     else if (f.type == DTPI_F_REFORM)
         ok = core_on_reform_child(c, slot, &f);
+    else if (f.type == DTPI_F_VERDICT)
+        core_on_verdict_below(c, &f, in);
+    else if (f.type == DTPI_F_ATTACH)
+        ok = core_on_attach(c, slot, &f);
+    else if (f.type == DTPI_F_ORPHANS)
+        ok = core_on_orphans(c, slot, &f);
     else if (f.type == DTPI_F_ROWS)
         ok = core_on_rows(c, slot, &f);
     else if (f.type == DTPI_F_DEATH)
@@ -501,7 +520,8 @@ void dtpi_core_parent_end(dtpi_core *c, dtp_status status, const char *why, int6
     c->now = now_ns;
     c->has_parent = false;
     if (!c->parent_bye || !c->has_table) {
-        core_parent_died(c, status, why);
+        if (status < 0 || !core_become_orphan(c))
+            core_parent_died(c, status, why);
     } else if (!c->has_verdict && !c->parent_left) {
         c->parent_left = true;
         core_parent_left(c);
@@ -551,26 +571,43 @@ void dtpi_core_rank_failed(dtpi_core *c, int32_t rank, int32_t pid, const char *
 
 /* ---- time ---- */
 
-static void beat(dtpi_core *c)
+/*
+ * Drops whom nothing was heard of for three beats, and says when the next could fall silent: parent and
+ * children of a node notice together.
+ */
+static void watch_silence(dtpi_core *c)
 {
     const int64_t limit = BEATS_TO_DEATH * c->o.beat_ns;
 
+    c->silence_at_ns = INT64_MAX;
+    if (c->has_parent && c->now - c->parent_heard_ns >= limit)
+        dtpi_core_parent_end(c, DTP_OK, NULL, c->now);
+    else if (c->has_parent)
+        c->silence_at_ns = c->parent_heard_ns + limit;
+    for (uint32_t i = 0; i < c->n_children; i++) {
+        if (!c->children[i].used)
+            continue;
+        if (c->now - c->children[i].heard_ns >= limit) {
+            c->ops->drop_child(c->user, i);
+            dtpi_core_child_end(c, i, c->now);
+        } else {
+            c->silence_at_ns = DTPI_MIN(c->silence_at_ns, c->children[i].heard_ns + limit);
+        }
+    }
+}
+
+static void beat(dtpi_core *c)
+{
     c->beat_at_ns = c->now + c->o.beat_ns;
     if (c->has_parent) {
         dtpi_buf b = core_begin(c, DTPI_F_BEAT, DTPI_WORLD_ID, 0, 0, -1);
         core_to_parent(c, &b);
-        if (c->now - c->parent_heard_ns > limit)
-            dtpi_core_parent_end(c, DTP_OK, NULL, c->now);
     }
     for (uint32_t i = 0; i < c->n_children; i++) {
         if (!c->children[i].used)
             continue;
         dtpi_buf b = core_begin(c, DTPI_F_BEAT, DTPI_WORLD_ID, 0, 0, -1);
         core_to_child(c, i, &b);
-        if (c->now - c->children[i].heard_ns > limit) {
-            c->ops->drop_child(c->user, i);
-            dtpi_core_child_end(c, i, c->now);
-        }
     }
 }
 
@@ -589,9 +626,12 @@ void dtpi_core_tick(dtpi_core *c, int64_t now_ns)
     c->now = now_ns;
     if (now_ns >= c->beat_at_ns)
         beat(c);
+    if (now_ns >= c->silence_at_ns || c->silence_at_ns == INT64_MAX)
+        watch_silence(c);
     core_join_tick(c);
     core_verdict_tick(c);
     core_gather_tick(c);
+    core_attach_tick(c);
     core_reform_tick(c);
 }
 
@@ -602,13 +642,13 @@ int64_t dtpi_core_next_ns(const dtpi_core *c)
     if (c->ended)
         return at;
     if (has_peers(c))
-        at = c->beat_at_ns;
+        at = DTPI_MIN(c->beat_at_ns, c->silence_at_ns);
     if (!c->has_table && !c->has_verdict)
         at = DTPI_MIN(at, DTPI_MIN(c->join_at_ns, c->flush_at_ns));
-    at = DTPI_MIN(at, core_reform_next_ns(c));
+    at = DTPI_MIN(at, DTPI_MIN(core_attach_next_ns(c), core_reform_next_ns(c)));
     if (!c->has_verdict)
         at = DTPI_MIN(at, c->probe_at_ns);
-    if (c->verdict_due)
+    if (c->verdict_due && !core_has_orphans(c))
         at = DTPI_MIN(at, c->verdict_at_ns);
     return at;
 }

@@ -52,6 +52,11 @@ typedef struct dtpi_core_ops {
      * the world), sent with this message; NULL: it goes out by to_local.
      */
     void (*formed)(void *user, dtpi_msg *msg);
+    /*
+     * Optional: the parent is gone. Try the root, the standbys and whoever they name, until one is opened or
+     * dtpi_core_seeks_parent() is false; NULL: nobody can be reached.
+     */
+    void (*orphan)(void *user);
 } dtpi_core_ops;
 
 dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, void *user,
@@ -139,6 +144,9 @@ bool dtpi_core_is_done(const dtpi_core *core);
 /* Members of `group` in local slots; 0 when there is no such group. */
 uint32_t dtpi_core_n_local_members(const dtpi_core *core, uint64_t group);
 bool dtpi_core_is_local_member(const dtpi_core *core, uint64_t group, uint32_t slot);
+bool dtpi_core_seeks_parent(const dtpi_core *core);
+/* The root, or who stands in for it: takes agents that lost their parent. */
+bool dtpi_core_is_judge(const dtpi_core *core);
 uint32_t dtpi_core_generation(const dtpi_core *core);
 uint32_t dtpi_core_n_members(const dtpi_core *core);            /* of the present generation */
 /* Messages of another generation that were dropped. */

@@ -37,6 +37,7 @@ struct core_row {
     uint32_t node;
     uint32_t local_rank;
     int32_t pid;
+    bool is_there;
 };
 
 /*
@@ -76,6 +77,7 @@ struct core_local {
 struct core_child {
     bool used, bye;
     bool has_all;               /* all of its subtree has joined */
+    bool came_back;             /* after the table: it is no source of this generation's groups */
     bool complete;              /* all that live behind it have called for a re-form */
     int64_t heard_ns;
     uint64_t node;              /* id; 0: no rows came yet */
@@ -159,7 +161,8 @@ struct core_reform {
     uint32_t min_size;
     int64_t deadline_ns;        /* the first of the callers' */
     int64_t flush_at_ns;
-    dtpi_buf callers;           /* int32_t: at the root all, below what has not gone up yet */
+    dtpi_buf callers;           /* int32_t: all of this subtree */
+    uint32_t n_sent;            /* of these have gone up */
 };
 
 struct dtpi_core {
@@ -173,8 +176,17 @@ struct dtpi_core {
     int32_t *members;           /* identities in this generation, ascending; NULL: all of the first */
     uint32_t n_members;
     uint64_t n_stale;           /* messages of another generation, dropped */
+    bool is_alone;              /* its parent is gone, and no other was found */
     bool is_judge;              /* the root, or who stands in for it */
-    uint32_t n_orphaned;        /* ranks whose agent lost its parent and may come back */
+    /* attach.c */
+    bool had_parent;
+    bool came_back;             /* in this generation */
+    dtpi_msg *formed;           /* how this generation began, for those who missed it; NULL: the first */
+    bool is_orphan;             /* its parent is gone, and another is sought */
+    int64_t orphan_until_ns, succeed_at_ns;
+    dtpi_buf orphans;           /* int32_t: ranks that may come back through another agent; at the judge */
+    int64_t orphans_until_ns;
+    dtpi_buf said_orphans;      /* int32_t: below the judge, those it was told of */
     struct core_reform reform;
 
     struct core_local *locals;
@@ -184,10 +196,12 @@ struct dtpi_core {
     bool has_parent, parent_bye, parent_left;
     uint64_t parent_node;       /* id */
     int64_t parent_heard_ns, beat_at_ns;
+    int64_t silence_at_ns;      /* when the first peer may have been silent for too long */
     char parent_text[DTP_ERROR_TEXT];   /* why the parent is not reached yet */
 
     struct core_below below;    /* table.c alone looks at these */
     uint32_t n_below;           /* ranks of this subtree that are known */
+    uint32_t n_rows;            /* of these are there */
     struct core_row *rows;      /* at the root, until it has made the table, and nodes */
     dtpi_node *nodes;
     uint32_t n_nodes, cap_nodes;
@@ -258,6 +272,8 @@ uint32_t core_slot_of(const dtpi_core *c, int32_t rank);    /* of a local rank *
 int32_t core_next_below(const dtpi_core *c, int32_t after);
 /* The rank is in this subtree, behind a child's slot, or local (`via`) in `slot`. False without memory. */
 bool core_add_below(dtpi_core *c, int32_t rank, int32_t via, uint32_t slot);
+/* It is not in this subtree any more. */
+void core_drop_below(dtpi_core *c, int32_t rank);
 bool core_is_dead(const dtpi_core *c, int32_t rank);
 void core_set_dead(dtpi_core *c, int32_t rank);
 bool core_has_left(const dtpi_core *c, int32_t rank);
@@ -290,11 +306,17 @@ void core_death_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *ca
 void core_failure_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *why);
 void core_on_failed(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
 void core_child_died(dtpi_core *c, uint32_t slot);
+/* The ranks of a node are lost with its agent. */
+void core_node_lost(dtpi_core *c, uint64_t node);
+void core_deaths_up(dtpi_core *c);
+void core_text_of_deaths(const dtpi_core *c, const int32_t *ranks, uint32_t n, char *text_out, size_t room);
 void core_parent_died(dtpi_core *c, dtp_status status, const char *why);
 void core_verdict_tick(dtpi_core *c);
 void core_on_death(dtpi_core *c, const dtpi_frame *f);
 void core_on_lost(dtpi_core *c, const dtpi_frame *f);
 void core_on_verdict(dtpi_core *c, const dtpi_frame *f);
+/* From an agent that came back: what the root said before it was gone. */
+void core_on_verdict_below(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in);
 void core_on_abort(dtpi_core *c, const dtpi_frame *f);
 
 /* reform.c */
@@ -308,8 +330,28 @@ void core_reform_check(dtpi_core *c);
 /* What waits to go up goes, before something that must not overtake it. */
 void core_reform_flush(dtpi_core *c);
 void core_reform_lost(dtpi_core *c, const int32_t *lost, uint32_t n);
+/* To a new parent: all that was said to the one before. */
+void core_reform_again(dtpi_core *c);
 void core_reform_tick(dtpi_core *c);
 int64_t core_reform_next_ns(const dtpi_core *c);
+
+/* attach.c */
+/* The parent ended: false where no other can be sought. */
+bool core_become_orphan(dtpi_core *c);
+/* Whoever was behind this child's agent, and is not lost with it, may come back. */
+void core_orphans_of(dtpi_core *c, uint32_t slot);
+bool core_on_orphans(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
+bool core_has_orphans(const dtpi_core *c);
+void core_orphans_changed(dtpi_core *c);
+void core_attach_say(dtpi_core *c);
+/* A generation began: deaths that were told in the one before may have been dropped at its fence. */
+void core_say_again(dtpi_core *c);
+/* A child is in another generation: brings it up where it missed one. */
+void core_child_is_stale(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
+bool core_on_attach(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
+bool core_has_quorum(dtpi_core *c, uint32_t *here_out, uint32_t *all_out);
+void core_attach_tick(dtpi_core *c);
+int64_t core_attach_next_ns(const dtpi_core *c);
 
 /* join.c */
 void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f);

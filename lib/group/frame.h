@@ -48,7 +48,9 @@ typedef enum dtpi_frame_type {
     DTPI_F_FAILED = 30,     /* rank up: I cannot go on, and why */
     DTPI_F_COME = 31,       /* between agents, after the proof: who I am, and where I was sent */
     DTPI_F_PLACE = 32,      /* and the answer: my child, or another's */
-    DTPI_F_END = 33
+    DTPI_F_ORPHANS = 33,    /* up: ranks whose agents lost their way to the root and may come back */
+    DTPI_F_ATTACH = 34,     /* up: these came back, through the sender */
+    DTPI_F_END = 35
 } dtpi_frame_type;
 
 typedef struct dtpi_frame {
@@ -118,6 +120,7 @@ void dtpi_verdict_write(dtpi_buf *b, const dtpi_verdict *v);
 bool dtpi_verdict_read(const dtpi_frame *f, uint32_t world, dtpi_verdict *out, int32_t *failed_out);
 
 /* Ranges of ranks below `limit`, ascending: appended to `out` one by one, int32_t. */
+void dtpi_ranges_write(dtpi_buf *b, const int32_t *ranks, uint32_t n);
 bool dtpi_ranges_read(dtpi_rd *r, uint32_t limit, dtpi_buf *out);
 /* The body of FORMED; `members_out` gets the identities, ascending. */
 bool dtpi_formed_read(const dtpi_frame *f, uint32_t limit, dtp_status *status_out, char *text_out,

@@ -78,13 +78,14 @@ static bool add_row(dtpi_core *c, int32_t rank, uint32_t node, uint32_t local_ra
 {
     struct core_row *row = &c->rows[rank];
 
-    if (core_is_known(c, rank)) {
+    if (row->is_there) {
         core_decide(c, DTP_ERR_EXISTS, &rank, 1,
                     "rank %d of %u joined twice: pid %d (node %s) and pid %d (node %s)", rank,
                     c->o.world_size, row->pid, c->nodes[row->node].host, pid, c->nodes[node].host);
         return false;
     }
-    *row = (struct core_row){ .node = node, .local_rank = local_rank, .pid = pid };
+    *row = (struct core_row){ .node = node, .local_rank = local_rank, .pid = pid, .is_there = true };
+    c->n_rows++;
     return true;
 }
 
@@ -380,7 +381,8 @@ void core_join_tick(dtpi_core *c)
 {
     if (c->has_table || c->has_verdict)
         return;
-    if (c->o.is_root && c->n_below == c->o.world_size) {
+    if (c->o.is_root && c->n_rows == c->o.world_size &&
+        c->n_below == c->o.world_size && !c->verdict_due) {
         core_make_table(c);
         return;
     }

@@ -76,11 +76,20 @@ static void add_nodes(const dtpi_core *c, const uint32_t *n_came, struct report 
 }
 
 /* The ranks that are missing, and how many came of each node. */
+/* Of one that came back through another agent the row may be lost. */
+static void count_node(const dtpi_core *c, int32_t rank, uint32_t *n_came)
+{
+    const uint32_t node = core_node_of(c, rank);
+
+    if (node != CORE_NO_NODE)
+        n_came[node]++;
+}
+
 static bool find_missing(dtpi_core *c, dtpi_buf *missing, uint32_t *n_came)
 {
     for (int32_t i = 0; i < (int32_t)c->o.world_size; i++) {
         if (core_is_known(c, i))
-            n_came[core_node_of(c, i)]++;
+            count_node(c, i, n_came);
         else
             dtpi_buf_append(missing, &i, sizeof(i));
     }

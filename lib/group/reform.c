@@ -34,12 +34,13 @@ static void reform_reset(dtpi_core *c)
 
     dtpi_buf_reset(&r->callers);
     r->is_on = r->said = false;
+    r->n_sent = 0;
     r->deadline_ns = r->flush_at_ns = INT64_MAX;
     r->min_size = 0;
     for (uint32_t i = 0; i < c->n_locals; i++)
         c->locals[i].calls = false;
     for (uint32_t i = 0; i < c->n_children; i++)
-        c->children[i].complete = false;
+        c->children[i].complete = c->children[i].came_back = false;
 }
 
 void core_reform_init(dtpi_core *c)
@@ -53,9 +54,14 @@ static uint32_t n_callers(const dtpi_core *c)
     return (uint32_t)(c->reform.callers.len / sizeof(int32_t));
 }
 
+static int32_t *callers(const dtpi_core *c)
+{
+    return (int32_t *)(void *)c->reform.callers.data;
+}
+
 /* ---- ranges on the wire ---- */
 
-static void write_ranges(dtpi_buf *b, const int32_t *ranks, uint32_t n)
+void dtpi_ranges_write(dtpi_buf *b, const int32_t *ranks, uint32_t n)
 {
     const size_t at = b->len;
     uint32_t n_ranges = 0;
@@ -103,6 +109,8 @@ static bool local_is_due(const struct core_local *l)
 /* Nobody behind this child can still call. */
 static bool child_is_empty(dtpi_core *c, uint32_t slot)
 {
+    if (c->children[slot].came_back)
+        return false;
     struct core_group *g = core_group_find(c, DTPI_WORLD_ID);
     const struct core_source *s = g ? core_source_of_child(g, slot) : NULL;
 
@@ -117,7 +125,7 @@ static bool is_complete(dtpi_core *c)
     for (uint32_t i = 0; i < c->n_children; i++)
         if (c->children[i].used && !c->children[i].complete && !child_is_empty(c, i))
             return false;
-    return c->n_orphaned == 0;
+    return !core_has_orphans(c);
 }
 
 static void note_call(dtpi_core *c, uint32_t remaining_ms, uint32_t min_size)
@@ -141,10 +149,24 @@ static uint32_t remaining_ms(const dtpi_core *c)
                : (uint32_t)((c->reform.deadline_ns - c->now + DTPI_NS_PER_MS - 1) / DTPI_NS_PER_MS);
 }
 
+/* What has not gone up yet, or at the top all; the living, each once: who comes back says it again. */
 static void sort_callers(dtpi_core *c)
 {
-    if (n_callers(c) > 1)
-        qsort(c->reform.callers.data, n_callers(c), sizeof(int32_t), compare_ranks);
+    struct core_reform *r = &c->reform;
+
+    if (!c->has_parent)
+        r->n_sent = 0;
+    int32_t *list = callers(c) + r->n_sent;
+    const uint32_t n = n_callers(c) - r->n_sent;
+    uint32_t kept = 0;
+
+    if (n > 1)
+        qsort(list, n, sizeof(*list), compare_ranks);
+    for (uint32_t i = 0; i < n; i++)
+        if ((kept == 0 || list[i] != list[kept - 1]) && !core_is_dead(c, list[i]) &&
+            !core_has_left(c, list[i]))
+            list[kept++] = list[i];
+    r->callers.len = (r->n_sent + kept) * sizeof(int32_t);
 }
 
 static void send_up(dtpi_core *c, bool complete)
@@ -156,21 +178,30 @@ static void send_up(dtpi_core *c, bool complete)
     dtpi_wr_u32(&b, remaining_ms(c));
     dtpi_wr_u32(&b, r->min_size);
     dtpi_wr_u8(&b, complete);
-    write_ranges(&b, (const int32_t *)(const void *)r->callers.data, n_callers(c));
+    dtpi_ranges_write(&b, callers(c) + r->n_sent, n_callers(c) - r->n_sent);
     b.failed |= r->callers.failed;
     core_to_parent(c, &b);
-    r->callers.len = 0;
+    r->n_sent = n_callers(c);
     r->flush_at_ns = INT64_MAX;
     r->said = r->said || complete;
 }
 
 void core_reform_flush(dtpi_core *c)
 {
-    if (c->has_parent && n_callers(c) > 0)
+    if (c->has_parent && n_callers(c) > c->reform.n_sent)
         send_up(c, false);
 }
 
+void core_reform_again(dtpi_core *c)
+{
+    c->reform.n_sent = 0;
+    c->reform.said = false;
+    core_reform_flush(c);
+    core_reform_check(c);
+}
+
 static void form(dtpi_core *c);
+static void form_failed(dtpi_core *c, dtp_status status, const char *text);
 
 static bool is_aborted(const dtpi_core *c)
 {
@@ -186,9 +217,13 @@ void core_reform_check(dtpi_core *c)
     if (c->has_parent) {
         if (!r->said && is_complete(c))
             send_up(c, true);
-    } else if (c->is_judge && r->is_on && !c->verdict_due && n_callers(c) >= r->min_size &&
-               is_complete(c)) {
-        form(c);
+    } else if (!c->is_judge && r->is_on && !c->is_orphan) {
+        form_failed(c, DTP_ERR_PEER, "re-form: the root agent is gone, and no agent that stands by for it was "
+                    "reached");
+    } else if (c->is_judge && r->is_on && !c->verdict_due && is_complete(c)) {
+        sort_callers(c);
+        if (n_callers(c) >= DTPI_MAX(r->min_size, 1u))
+            form(c);
     }
 }
 
@@ -219,12 +254,13 @@ bool core_on_reform_child(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
         c->reform.callers.len = before;
         return false;
     }
-    const int32_t *ranks = (const int32_t *)(const void *)c->reform.callers.data;
-    for (size_t i = before / sizeof(int32_t); i < n_callers(c); i++)
-        if (core_child_of(c, ranks[i]) != (int32_t)slot) {
-            c->reform.callers.len = before;
-            return false;
-        }
+    /* Those who have come back through another are named there. */
+    int32_t *ranks = callers(c);
+    uint32_t kept = (uint32_t)(before / sizeof(int32_t));
+    for (uint32_t i = kept; i < n_callers(c); i++)
+        if (core_child_of(c, ranks[i]) == (int32_t)slot)
+            ranks[kept++] = ranks[i];
+    c->reform.callers.len = kept * sizeof(int32_t);
     if (c->reform.callers.len > before)
         note_call(c, remaining, min_size);
     c->children[slot].complete |= complete;
@@ -234,16 +270,19 @@ bool core_on_reform_child(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
 
 void core_reform_lost(dtpi_core *c, const int32_t *lost, uint32_t n)
 {
-    int32_t *ranks = (int32_t *)(void *)c->reform.callers.data;
-    uint32_t kept = 0;
+    int32_t *ranks = callers(c);
+    uint32_t kept = 0, sent = 0;
 
     for (uint32_t i = 0; i < n_callers(c); i++) {
         bool is_lost = false;
         for (uint32_t k = 0; k < n && !is_lost; k++)
             is_lost = lost[k] == ranks[i];
-        if (!is_lost)
-            ranks[kept++] = ranks[i];
+        if (is_lost)
+            continue;
+        sent += i < c->reform.n_sent;
+        ranks[kept++] = ranks[i];
     }
+    c->reform.n_sent = sent;
     c->reform.callers.len = kept * sizeof(int32_t);
 }
 
@@ -327,6 +366,8 @@ static void begin_generation(dtpi_core *c, int32_t *members_take, uint32_t n, dt
     c->members = members_take;
     c->n_members = n;
     c->generation++;
+    dtpi_msg_unref(c->formed);
+    c->formed = dtpi_msg_ref(m);
     c->reform.round = 0;
     reform_reset(c);
     if (!add_world(c)) {
@@ -335,16 +376,27 @@ static void begin_generation(dtpi_core *c, int32_t *members_take, uint32_t n, dt
     }
     if (c->ops->formed) {
         c->ops->formed(c->user, m);
-        return;
+    } else {
+        for (uint32_t i = 0; i < c->n_locals; i++)
+            if (c->locals[i].used && !c->locals[i].left)
+                core_send_local(c, i, m);
     }
-    for (uint32_t i = 0; i < c->n_locals; i++)
-        if (c->locals[i].used && !c->locals[i].left)
-            core_send_local(c, i, m);
+    core_say_again(c);
 }
 
 static void form(dtpi_core *c)
 {
+    uint32_t here, all;
+    char text[DTP_ERROR_TEXT];
+
+    sort_callers(c);
     const uint32_t n = n_callers(c);
+    if (!core_has_quorum(c, &here, &all)) {
+        snprintf(text, sizeof(text), "re-form: ranks of %u of %u nodes are here, and at least half of the nodes "
+                 "must go on%s", here, all, c->o.is_root ? "" : ", more without the root agent");
+        form_failed(c, DTP_ERR_PEER, text);
+        return;
+    }
     int32_t *members = dtpi_alloc_array(&c->a, n, sizeof(*members));
 
     if (!members || c->reform.callers.failed) {
@@ -352,12 +404,11 @@ static void form(dtpi_core *c)
         form_failed(c, DTP_ERR_NOMEM, "the root agent is out of memory");
         return;
     }
-    sort_callers(c);
     memcpy(members, c->reform.callers.data, n * sizeof(*members));
     dtpi_buf b = core_begin(c, DTPI_F_FORMED, DTPI_WORLD_ID, 0, c->reform.round, -1);
     dtpi_wr_u32(&b, DTP_OK);
     dtpi_wr_text(&b, "");
-    write_ranges(&b, members, n);
+    dtpi_ranges_write(&b, members, n);
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
     if (m)
         begin_generation(c, members, n, m);

@@ -113,7 +113,7 @@ uint32_t core_node_of(const dtpi_core *c, int32_t rank)
         const uint32_t node = number_at(row);
         return node < c->n_nodes ? node : CORE_NO_NODE;
     }
-    return c->rows && core_is_known(c, rank) ? c->rows[rank].node : CORE_NO_NODE;
+    return c->rows && c->rows[rank].is_there ? c->rows[rank].node : CORE_NO_NODE;
 }
 
 int32_t core_pid_of(const dtpi_core *c, int32_t rank)
@@ -159,6 +159,16 @@ bool core_add_below(dtpi_core *c, int32_t rank, int32_t via, uint32_t slot)
     *cell &= ~(uint32_t)(CORE_SLOT | CORE_LOCAL);
     *cell |= CORE_KNOWN | (via == DTPI_VIA_LOCAL ? CORE_LOCAL | slot : (uint32_t)via);
     return true;
+}
+
+void core_drop_below(dtpi_core *c, int32_t rank)
+{
+    uint32_t *cell = core_cell(&c->below, rank) ? core_cell_for(&c->below, rank) : NULL;
+
+    if (!cell || !(*cell & CORE_KNOWN))
+        return;
+    *cell &= ~(uint32_t)(CORE_KNOWN | CORE_LOCAL | CORE_SLOT);
+    c->n_below--;
 }
 
 static void set_flag(dtpi_core *c, int32_t rank, uint32_t flag)

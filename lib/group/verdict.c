@@ -11,6 +11,8 @@
 
 #include "base/text.h"
 
+/* Who has no parent yet judges alone when it was sought for so long. */
+#define SEEK_NS DTPI_NS_PER_S
 #define GATHER_NS (2 * DTPI_NS_PER_MS)
 
 static int compare_ranks(const void *a, const void *b)
@@ -179,8 +181,10 @@ void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *tex
     snprintf(c->death_text, sizeof(c->death_text), "%s", text);
     if (!c->verdict_due) {
         c->verdict_due = true;
-        /* Who has not met the root yet does not judge: it is told once it is met. */
-        c->verdict_at_ns = c->o.is_root || c->has_table ? c->now + GATHER_NS : INT64_MAX;
+        /* Who has not met the root yet does not judge, and who seeks it again waits a while. */
+        c->verdict_at_ns = c->is_judge || c->is_alone       ? c->now + GATHER_NS
+                           : c->had_parent || c->has_table ? c->now + SEEK_NS
+                                                           : INT64_MAX;
     }
 }
 
@@ -225,12 +229,44 @@ void core_on_failed(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
         core_failure_of_local(c, l->rank, l->pid, dtpi_rd_done(&r) ? why : "no reason given");
 }
 
+/* Those who may come back are waited for, so that only what is lost is named. */
+static bool verdict_is_due(const dtpi_core *c)
+{
+    return c->verdict_due && c->now >= c->verdict_at_ns && !core_has_orphans(c);
+}
+
+/* A parent is there: what was to be judged here without one is judged above. */
+void core_deaths_up(dtpi_core *c)
+{
+    dtpi_verdict v = { .status = DTP_ERR_PEER };
+
+    if (!c->verdict_due || c->has_verdict)
+        return;
+    c->verdict_due = false;
+    v.failed = dead_list(c, &v.n_failed);
+    if (v.n_failed > 1)
+        qsort(v.failed, v.n_failed, sizeof(*v.failed), compare_ranks);
+    if (c->death_text[0])
+        memcpy(v.text, c->death_text, sizeof(v.text));
+    else
+        core_text_of_deaths(c, v.failed, v.n_failed, v.text, sizeof(v.text));
+    core_death_up(c, &v);
+    dtpi_buf_reset(&c->dead);
+}
+
+void core_text_of_deaths(const dtpi_core *c, const int32_t *ranks, uint32_t n, char *text_out, size_t room)
+{
+    char list[160];
+
+    format_ranks(c, ranks, n, list, sizeof(list));
+    snprintf(text_out, room, "rank%s %s of %u died", n == 1 ? "" : "s", list, core_world_n(c));
+}
+
 void core_verdict_tick(dtpi_core *c)
 {
     dtpi_verdict v = { .status = DTP_ERR_PEER };
-    char ranks[160];
 
-    if (!c->verdict_due || c->now < c->verdict_at_ns)
+    if (!verdict_is_due(c))
         return;
     v.failed = dead_list(c, &v.n_failed);
     if (v.n_failed)
@@ -238,8 +274,7 @@ void core_verdict_tick(dtpi_core *c)
     if (c->death_text[0]) {
         memcpy(v.text, c->death_text, sizeof(v.text));
     } else {
-        format_ranks(c, v.failed, v.n_failed, ranks, sizeof(ranks));
-        snprintf(v.text, sizeof(v.text), "ranks %s of %u died", ranks, core_world_n(c));
+        core_text_of_deaths(c, v.failed, v.n_failed, v.text, sizeof(v.text));
     }
     c->verdict_due = false;
     /* A parent may have come in the meantime. */
@@ -286,21 +321,41 @@ static void report_lost(dtpi_core *c, const dtpi_buf *list)
         snprintf(text, sizeof(text), "rank%s %s of %u lost: the agent of node %s ended",
                  n == 1 ? "" : "s", ranks, core_world_n(c), core_node_host(c, node));
     }
+    for (uint32_t i = 0; i < n; i++)
+        core_set_dead(c, lost[i]);
     core_deaths(c, lost, n, text);
 }
 
+/* Dead, and no longer reached through anybody. */
+static void forget_lost(dtpi_core *c, const dtpi_buf *list)
+{
+    const int32_t *lost = (const int32_t *)(const void *)list->data;
+
+    core_reform_flush(c);
+    core_reform_lost(c, lost, (uint32_t)(list->len / sizeof(int32_t)));
+    for (size_t i = 0; i < list->len / sizeof(int32_t); i++) {
+        core_set_dead(c, lost[i]);
+        core_drop_below(c, lost[i]);
+    }
+}
+
 /* The root knows who is on the node. */
-static void node_lost(dtpi_core *c, uint64_t node)
+void core_node_lost(dtpi_core *c, uint64_t node)
 {
     DTPI_AUTO_BUF dtpi_buf lost = dtpi_buf_init(&c->a);
 
-    if (c->has_parent && !c->has_table) {
+    if (c->has_table) {
+        lost_with(c, node, &lost);
+        forget_lost(c, &lost);
+    }
+    if (c->has_parent) {
         dtpi_buf b = core_begin(c, DTPI_F_LOST, DTPI_WORLD_ID, 0, 0, -1);
         dtpi_wr_u64(&b, node);
         core_to_parent(c, &b);
         return;
     }
-    lost_with(c, node, &lost);
+    if (!c->has_table)
+        lost_with(c, node, &lost);
     report_lost(c, &lost);
 }
 
@@ -309,18 +364,22 @@ void core_on_lost(dtpi_core *c, const dtpi_frame *f)
     dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
     const uint64_t node = dtpi_rd_u64(&r);
 
-    if (dtpi_rd_done(&r) && !c->has_verdict)
-        node_lost(c, node);
+    if (dtpi_rd_done(&r))
+        core_node_lost(c, node);
 }
 
 void core_child_died(dtpi_core *c, uint32_t slot)
 {
-    if (!c->children[slot].bye && c->children[slot].node)
-        node_lost(c, c->children[slot].node);
+    if (c->children[slot].bye)
+        return;
+    if (c->children[slot].node)
+        core_node_lost(c, c->children[slot].node);
+    core_orphans_of(c, slot);
 }
 
 void core_parent_died(dtpi_core *c, dtp_status status, const char *why)
 {
+    c->is_alone = true;
     if (c->has_verdict)
         return;
     if (status < 0 || !c->has_table) {
@@ -377,6 +436,18 @@ void core_on_verdict(dtpi_core *c, const dtpi_frame *f)
     if (dtpi_verdict_read(f, c->o.world_size, &v, failed))
         core_apply(c, &v);
     dtpi_free(&c->a, failed, n_room * sizeof(*failed));
+}
+
+void core_on_verdict_below(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in)
+{
+    if (c->has_verdict)
+        return;
+    if (!c->has_parent) {
+        core_on_verdict(c, f);
+        return;
+    }
+    DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
+    core_send_parent(c, m);
 }
 
 void core_on_abort(dtpi_core *c, const dtpi_frame *f)
