@@ -7,10 +7,12 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "group/agent.h"
+#include "group/tree.h"
 #include "net/sock.h"
 
 /* How long a rank that closes first lets the others of its node be served. */
@@ -177,11 +179,27 @@ void host_say_why(dtp_ctx *ctx, const dtp_group_opts *o, const char *socket, con
     dtp_ctx_close(h.ctx);
 }
 
+/* Sockets and processes of the local ranks, sockets of agents, the agent's own, and the ranks' of this process. */
+static dtp_status check_files(const dtp_group_opts *o, dtp_error *err)
+{
+    const int32_t n_agents = o->root ? (o->radix ? o->radix : DTPI_TREE_MAX_RADIX) : 0;
+    const uint64_t need = 2 * (uint64_t)o->local_size + (uint64_t)n_agents + 24;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= need)
+        return DTP_OK;
+    return dtpi_fail(err, DTP_ERR_LIMIT, "rank %d: the agent of %d ranks needs %llu descriptors, limit %llu "
+                     "(ulimit -n)", o->rank, o->local_size, (unsigned long long)need,
+                     (unsigned long long)limit.rlim_cur);
+}
+
 static dtp_status start(struct host *h, const dtp_group_opts *o, bool listens, const char *socket,
                             dtp_error *err)
 {
-    dtp_status st = open_host(h, o, listens, socket, err);
+    dtp_status st = check_files(o, err);
 
+    if (st >= 0)
+        st = open_host(h, o, listens, socket, err);
     if (st >= 0)
         st = start_thread(h, err);
     if (st < 0 && h->ctx) {

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "ctx/ctx.h"
 #include "group/env.h"
@@ -615,6 +616,29 @@ static void host_leaves(int rank, int n, void *user)
         atomic_store(w->is_gone, true);
 }
 
+static void low_limit(int rank, int n, void *user)
+{
+    const char *job = user;
+    const struct rlimit few = { 60, 60 };
+    dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = n, .job = job, .secret = secret,
+                         .timeout_ms = 5000 };
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    if (rank == 0)
+        RANK_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    RANK_STATUS(rank == 0 ? DTP_ERR_LIMIT : DTP_ERR_PEER, dtp_group_join(ctx, &o, &g, ERR));
+    RANK_TEXT("the agent of 20 ranks needs 64 descriptors, limit 60");
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_limit_that_is_too_low_is_told_to_all(void **state)
+{
+    (void)state;
+    ranks_run(20, low_limit, (void *)(uintptr_t)ranks_job());
+}
+
 static void test_a_node_whose_agent_has_left_is_not_waited_for(void **state)
 {
     struct leaving w = { .job = ranks_job() };
@@ -740,6 +764,7 @@ int main(void)
         cmocka_unit_test(test_a_group_without_secret_must_be_asked_for),
         cmocka_unit_test(test_ranks_with_another_secret_are_told_at_once),
         cmocka_unit_test(test_a_node_whose_agent_has_left_is_not_waited_for),
+        cmocka_unit_test(test_a_limit_that_is_too_low_is_told_to_all),
         cmocka_unit_test(test_ranks_that_left_may_join_again),
         cmocka_unit_test(test_a_rank_that_joins_again_waits_for_the_group_before),
         cmocka_unit_test(test_environment_round_trip_and_a_forked_child_disturbs_nothing),
