@@ -28,6 +28,8 @@ struct nodes {
     uint32_t radix;
     bool keeps_at;              /* at_ns stays mapped */
     bool insecure, encrypt;
+    bool odd_encrypts;          /* node 1 says that it does */
+    int odd_world;              /* what node 1 adds to the world size */
     int odd_node;               /* has another secret; 0: none */
     int64_t *at_ns;             /* shared */
     void (*fn)(const struct nodes *w, int rank, dtp_group *g);
@@ -109,11 +111,11 @@ static void run_agent(int node, const struct nodes *w)
     dtp_ctx *ctx;
 
     socket_of(w, node, name, sizeof(name));
-    const dtpi_agent_opts o = { .job = w->job, .world_size = (uint32_t)w->n_ranks,
+    const dtpi_agent_opts o = { .job = w->job, .world_size = (uint32_t)(w->n_ranks + (node == 1 ? w->odd_world : 0)),
                                 .n_local = (uint32_t)(w->first[node + 1] - w->first[node]),
                                 .socket = name, .root = w->root, .is_root = node == 0,
                                 .secret = secret_of(w, node), .net = w->net,
-                                .encrypt = w->encrypt,
+                                .encrypt = w->encrypt || (w->odd_encrypts && node == 1),
                                 .timeout_ms = w->timeout_ms, .radix = w->radix };
     const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir(), .log = agent_log,
                               .log_user = (void *)(uintptr_t)w, .log_level = DTP_LOG_INFO };
@@ -147,6 +149,8 @@ static void run_rank(int rank, const struct nodes *w)
         node++;
     socket_of(w, node, name, sizeof(name));
     o.agent = name;
+    o.encrypt |= w->odd_encrypts && node == 1;
+    o.world_size += node == 1 ? w->odd_world : 0;
     o.secret = secret_of(w, node);
     o.local_rank = rank - w->first[node];
     o.local_size = w->first[node + 1] - w->first[node];
@@ -637,6 +641,22 @@ static void test_a_node_with_another_secret_is_told_and_stays_out(void **state)
     run_nodes(&w, -1);
 }
 
+static void test_nodes_that_contradict_each_other_are_told_to_all(void **state)
+{
+    struct nodes w = nodes_of("22", nothing);
+
+    (void)state;
+    w.odd_encrypts = true;
+    w.want = DTP_ERR_INVAL;
+    w.text = "says encrypt 1, the agent of node ";
+    run_nodes(&w, -1);
+    w = nodes_of("22", nothing);
+    w.odd_world = 1;
+    w.want = DTP_ERR_INVAL;
+    w.text = "says world size 5, that of node ";
+    run_nodes(&w, -1);
+}
+
 /* ---- strangers ---- */
 
 static void stranger(const struct nodes *w, const void *bytes, size_t n, bool waits)
@@ -777,6 +797,7 @@ int main(void)
         cmocka_unit_test(test_an_agent_that_dies_takes_its_node_with_it),
         cmocka_unit_test(test_missing_ranks_of_several_nodes_are_named_to_all),
         cmocka_unit_test(test_a_node_with_another_secret_is_told_and_stays_out),
+        cmocka_unit_test(test_nodes_that_contradict_each_other_are_told_to_all),
         cmocka_unit_test(test_strangers_at_the_root_disturb_nobody),
         cmocka_unit_test(test_each_node_is_discovered_once),
     };
