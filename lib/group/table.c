@@ -55,12 +55,11 @@ uint32_t core_first_row_part(const dtpi_core *c)
 /* The sixteen bytes of a rank's row; NULL before the table is there. */
 static const uint8_t *row_of(const dtpi_core *c, int32_t rank)
 {
-    const uint32_t per_part = core_rows_per_part(c);
     struct core_part p;
 
     if (!c->has_table)
         return NULL;
-    const dtpi_msg *m = c->parts[core_first_row_part(c) + (uint32_t)rank / per_part];
+    const dtpi_msg *m = c->parts[core_first_row_part(c) + (uint32_t)rank / core_rows_per_part(c)];
     if (!core_part_read(m, &p))
         return NULL;
     return m->buf.data + p.rows_at + (size_t)((uint32_t)rank - p.first_rank) * CORE_ROW_BYTES;

@@ -6,7 +6,7 @@ exe=$1
 munged=$(command -v munged || echo /usr/sbin/munged)
 [ -x "$munged" ] || { echo "skipped: munged is not installed"; exit 77; }
 dir=$(mktemp -d /tmp/dtp-munged.XXXXXX)
-trap 'kill "$pid" 2>/dev/null || true; rm -rf "$dir"' EXIT
+trap 'kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; rm -rf "$dir"' EXIT
 chmod 755 "$dir"
 mkdir -m 755 "$dir/run"
 dd if=/dev/urandom of="$dir/key" bs=1024 count=1 2>/dev/null
