@@ -74,6 +74,14 @@ static void on_formed(void *user, dtpi_msg *msg)
                         dtpi_core_n_members(agent->core));
 }
 
+/* Sought when the core is left: this may be inside of one of its callbacks. */
+static void on_orphan(void *user)
+{
+    dtpi_agent *agent = user;
+
+    agent->is_orphan = true;
+}
+
 static void drop_local(void *user, uint32_t slot)
 {
     struct agent_conn *conn = agent_conn_of(user, CONN_LOCAL, slot);
@@ -99,6 +107,7 @@ static const dtpi_core_ops core_ops = {
     .drop_local = drop_local,
     .drop_child = drop_child,
     .formed = on_formed,
+    .orphan = on_orphan,
 };
 
 /* ---- connections ---- */
@@ -305,9 +314,7 @@ struct agent_conn *agent_conn_new(dtpi_agent *agent, int fd_take, enum conn_role
     conn->since_ns = dtp_ctx_now_ns(agent->ctx);
     dtpi_hs_init(&conn->hs, &(dtpi_hs_opts){
         .role = hs_role, .job = agent->job, .attempt = agent->o.attempt,
-        .generation = role == CONN_CONNECTING && !dtpi_core_has_table(agent->core)
-                          ? 0
-                          : dtpi_core_generation(agent->core),
+        .generation = role == CONN_CONNECTING ? 0 : dtpi_core_generation(agent->core),
         .world = agent->o.world_size,
         .who = agent->o.host_rank_plus_1 - 1, .host = agent->host,
         .secret = agent->insecure || agent->lacks_secret ? NULL : agent->secret,
@@ -351,6 +358,7 @@ void agent_after_input(dtpi_agent *agent)
     /* The parent cannot be told: it sees the end of this agent. */
     if (agent->trouble.status < 0 && agent->parent)
         dtpi_link_break(agent->parent->link);
+    agent_tree_orphan(agent);
     at = DTPI_MIN(dtpi_core_next_ns(agent->core), agent_parent_next_ns(agent));
     at = DTPI_MIN(at, DTPI_MIN(agent_door_next_ns(agent), agent_tree_next_ns(agent)));
     if (agent->timer.slot && agent->timer.at_ns <= at)

@@ -91,6 +91,7 @@ struct dtpi_agent {
     struct agent_conn *parent;  /* proven */
 
     /* agent_tree.c */
+    bool is_orphan, reaches;    /* the parent is gone; and another is looked for */
     char *root_text, *parent_text;
     uint64_t node_id, parent_id;        /* who is sought: 0 the root, PARENT_ANY whoever is there */
     bool is_sent;               /* to a parent that is not the root, until */
@@ -175,6 +176,8 @@ int64_t agent_tree_next_ns(const dtpi_agent *agent);
  * where they send. False: nobody can be reached.
  */
 bool agent_tree_reach(dtpi_agent *agent);
+/* Begins or ends that, as the core wants it. */
+void agent_tree_orphan(dtpi_agent *agent);
 /* Child: says who it is, and hears where it belongs. */
 bool agent_tree_come(struct agent_conn *conn);
 void agent_tree_placed(struct agent_conn *conn, const uint8_t *data, size_t bytes);

@@ -81,6 +81,20 @@ bool agent_tree_reach(dtpi_agent *agent)
     return text && agent_parent_seek(agent, text, NULL) >= 0;
 }
 
+void agent_tree_orphan(dtpi_agent *agent)
+{
+    if (agent->is_orphan) {
+        agent->is_orphan = false;
+        agent->reaches = agent_tree_reach(agent);
+    }
+    if (!agent->reaches || dtpi_core_seeks_parent(agent->core))
+        return;
+    /* There is one, or this agent judges itself, or nobody was there in time. */
+    agent->reaches = false;
+    if (!agent->parent)
+        agent_parent_stop(agent);
+}
+
 int64_t agent_tree_next_ns(const dtpi_agent *agent)
 {
     return agent->race ? agent->give_up_ns : INT64_MAX;
@@ -328,8 +342,10 @@ bool agent_tree_serve(struct agent_conn *conn, const dtpi_frame *f)
     /* A process may join, leave and join again: its new group meets when this one is over. */
     if (dtpi_core_has_table(agent->core) != has_table)
         return answer_busy(conn);
-    if (!has_table)
-        drop_former(agent, node);
+    /* One that comes back belongs to whoever judges, and to nobody else: so there is no circle. */
+    if (has_table)
+        return dtpi_core_is_judge(agent->core) ? adopt(conn, 0) : answer_busy(conn);
+    drop_former(agent, node);
     conn->node = node;
     if (is_root && find_place(agent, node) == 0)
         dtpi_core_node_came(agent->core, node, host, n_local);

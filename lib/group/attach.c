@@ -237,6 +237,14 @@ void core_say_again(dtpi_core *c)
     add_orphans(c, &orphans);
 }
 
+/* The end of a connection that a child has left for this one is no death. */
+static void forget_former(dtpi_core *c, uint32_t slot)
+{
+    for (uint32_t i = 0; i < c->n_children; i++)
+        if (i != slot && c->children[i].used && c->children[i].node == c->children[slot].node)
+            c->children[i].bye = true;
+}
+
 void core_child_is_stale(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
 {
     c->n_stale++;
@@ -261,6 +269,7 @@ bool core_on_attach(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
             return true;
     if (c->children[slot].node == 0)
         c->children[slot].node = node;
+    forget_former(c, slot);
     c->children[slot].complete = false;
     c->children[slot].came_back = true;
     c->reform.said = false;

@@ -22,6 +22,8 @@ struct world {
     int n_nodes, n_ranks;
     void (*fn)(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g);
     uint32_t victims;           /* bits */
+    int lost_node;              /* whose agent is killed, -1: none */
+    _Atomic int *n_ready;       /* ranks that wait for that, shared */
 };
 
 /* Below the range from which the kernel takes ports for those who connect. */
@@ -43,7 +45,8 @@ static uint16_t free_port(void)
 
 static struct world world_of(int n_nodes, void (*fn)(const struct world *, int, dtp_ctx *, dtp_group *))
 {
-    struct world w = { .job = ranks_job(), .n_nodes = n_nodes, .n_ranks = n_nodes * PER_NODE, .fn = fn };
+    struct world w = { .job = ranks_job(), .n_nodes = n_nodes, .n_ranks = n_nodes * PER_NODE, .fn = fn,
+                       .lost_node = -1 };
 
     snprintf(w.root, sizeof(w.root), "127.0.0.1:%u", free_port());
     return w;
@@ -63,7 +66,8 @@ static void run_agent(const struct world *w, int node)
     snprintf(name, sizeof(name), "@dtp-%s-%d", w->job, node);
     const dtpi_agent_opts o = { .job = w->job, .world_size = (uint32_t)w->n_ranks, .n_local = PER_NODE,
                                 .socket = name, .root = w->n_nodes > 1 ? w->root : NULL,
-                                .is_root = node == 0, .secret = secret, .timeout_ms = 10000 };
+                                .is_root = node == 0, .secret = secret, .timeout_ms = 10000,
+                                .radix = 2 };
     rank_me = 1000 + node;
     RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
     RANK_OK(dtpi_agent_open(ctx, &o, &agent, ERR));
@@ -107,10 +111,16 @@ static void run_world(struct world *w)
     pid_t pids[RANKS_MAX];
     int status[RANKS_MAX];
 
+    w->n_ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ranks_start(n, child, w, pids);
+    while (w->lost_node >= 0 && atomic_load(w->n_ready) < w->n_ranks)
+        usleep(1000);
+    if (w->lost_node >= 0)
+        kill(pids[w->lost_node], SIGKILL);
     ranks_wait(n, pids, status);
+    munmap(w->n_ready, 4096);
     for (int i = 0; i < n; i++) {
-        const bool dies = i >= w->n_nodes && is_victim(w, i - w->n_nodes);
+        const bool dies = i < w->n_nodes ? i == w->lost_node : is_victim(w, i - w->n_nodes);
         if (status[i] != (dies ? SIGKILL : 0))
             fail_msg("child %d (of %d agents) ended with status 0x%x", i, w->n_nodes, status[i]);
     }
@@ -282,6 +292,72 @@ static void test_a_death_during_a_reform_is_not_waited_for(void **state)
     run_world(&w);
 }
 
+/* ---- agents die ---- */
+
+static void loses_a_node(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    const int n = w->n_ranks - PER_NODE, first = w->lost_node * PER_NODE;
+    int32_t failed[RANKS_MAX];
+    dtp_group *next;
+    size_t bytes;
+    void *data;
+
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    atomic_fetch_add(w->n_ready, 1);
+    const int64_t at = ranks_now_ns();
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_lookup(g, "never", &data, &bytes, 0, ERR));
+    RANK_TEXT("agent of node");
+    RANK_CHECK(ranks_now_ns() - at < 2500 * DTPI_NS_PER_MS);
+    RANK_CHECK(dtp_group_failed(g, failed, RANKS_MAX) == PER_NODE && failed[0] == first);
+    if (rank / PER_NODE == w->lost_node) {
+        RANK_STATUS(DTP_ERR_PEER, dtp_group_reform(g, NULL, &next, ERR));
+        dtp_group_close(g);
+        return;
+    }
+    RANK_OK(dtp_group_reform(g, NULL, &next, ERR));
+    RANK_CHECK(dtp_group_size(next) == n);
+    RANK_CHECK(dtp_group_rank(next) == (rank < first ? rank : rank - PER_NODE));
+    RANK_OK(dtp_group_barrier(next, 0, ERR));
+    dtp_group_close(g);
+    dtp_group_close(next);
+    (void)ctx;
+}
+
+static void test_survivors_of_a_lost_node_go_on_also_without_the_root(void **state)
+{
+    (void)state;
+    for (int node = 0; node < 3; node++) {
+        struct world w = world_of(5, loses_a_node);
+        w.lost_node = node;
+        run_world(&w);
+    }
+}
+
+static void half_is_lost(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    dtp_group *next;
+    size_t bytes;
+    void *data;
+
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    atomic_fetch_add(w->n_ready, 1);
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_lookup(g, "never", &data, &bytes, 0, ERR));
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_reform(g, NULL, &next, ERR));
+    if (rank / PER_NODE == 1)
+        RANK_TEXT("of 2 nodes");
+    dtp_group_close(g);
+    (void)ctx;
+}
+
+static void test_half_of_the_nodes_without_the_root_do_not_go_on(void **state)
+{
+    struct world w = world_of(2, half_is_lost);
+
+    (void)state;
+    w.lost_node = 0;
+    run_world(&w);
+}
+
 /* ---- abort ---- */
 
 enum blocked { IN_BARRIER, IN_ALLGATHER, IN_LOOKUP, IN_REFORM, N_BLOCKED };
@@ -410,6 +486,8 @@ int main(void)
         cmocka_unit_test(test_who_does_not_call_is_left_out_and_told),
         cmocka_unit_test(test_fewer_than_wanted_form_nothing_and_may_try_again),
         cmocka_unit_test(test_a_death_during_a_reform_is_not_waited_for),
+        cmocka_unit_test(test_survivors_of_a_lost_node_go_on_also_without_the_root),
+        cmocka_unit_test(test_half_of_the_nodes_without_the_root_do_not_go_on),
         cmocka_unit_test(test_an_abort_from_another_thread_ends_every_blocked_call),
         cmocka_unit_test(test_an_abort_ends_a_reform_on_all_ranks),
         cmocka_unit_test(test_a_group_of_one_can_be_reformed),
