@@ -425,7 +425,8 @@ void core_on_death(dtpi_core *c, const dtpi_frame *f)
     dtpi_free(&c->a, failed, n_room * sizeof(*failed));
 }
 
-void core_on_verdict(dtpi_core *c, const dtpi_frame *f)
+/* Applies a verdict, or passes one of a child's on to the parent; nothing malformed either way. */
+static void take_verdict(dtpi_core *c, const dtpi_frame *f, const dtpi_in *pass_on)
 {
     dtpi_verdict v;
     size_t n_room;
@@ -433,21 +434,25 @@ void core_on_verdict(dtpi_core *c, const dtpi_frame *f)
 
     if (!failed)
         return;
-    if (dtpi_verdict_read(f, c->o.world_size, &v, failed))
+    const bool ok = dtpi_verdict_read(f, c->o.world_size, &v, failed);
+    if (ok && pass_on) {
+        DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, pass_on);
+        core_send_parent(c, m);
+    } else if (ok) {
         core_apply(c, &v);
+    }
     dtpi_free(&c->a, failed, n_room * sizeof(*failed));
+}
+
+void core_on_verdict(dtpi_core *c, const dtpi_frame *f)
+{
+    take_verdict(c, f, NULL);
 }
 
 void core_on_verdict_below(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in)
 {
-    if (c->has_verdict)
-        return;
-    if (!c->has_parent) {
-        core_on_verdict(c, f);
-        return;
-    }
-    DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
-    core_send_parent(c, m);
+    if (!c->has_verdict)
+        take_verdict(c, f, c->has_parent ? in : NULL);
 }
 
 void core_on_abort(dtpi_core *c, const dtpi_frame *f)
