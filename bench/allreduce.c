@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "base/text.h"
 #include "bench.h"
+#include "group/group.h"
 
 enum {
     BATCH_NS = 2000 * 1000,
@@ -149,7 +150,15 @@ static void print_head(const options *o, int n)
            "(GB/s)", "", "(%)");
 }
 
-static void print_row(const options *o, const row *r, int n)
+/* What UCX made of the network between nodes, as this rank sees it; "" where none is used. */
+static void find_lane(dtp_group *group, char *text_out, size_t room)
+{
+    text_out[0] = '\0';
+    for (int rank = 0; rank < dtp_group_size(group) && !text_out[0]; rank++)
+        dtpi_group_data_lane(group, rank, text_out, room);
+}
+
+static void print_row(const options *o, const row *r, int n, const char *lane)
 {
     char wrong[24] = "N/A";
     const char *type = dtp_dtype_name(o->dtype), *redop = redop_names[o->redop];
@@ -158,10 +167,10 @@ static void print_row(const options *o, const row *r, int n)
         printf("{\"bench\":\"allreduce\",\"ranks\":%d,\"size\":%zu,\"count\":%zu,\"type\":\"%s\","
                "\"redop\":\"%s\",\"time_us\":%.4f,\"min_us\":%.4f,\"max_us\":%.4f,\"spread_us\":%.4f,"
                "\"algbw_gb_per_s\":%.5f,\"busbw_gb_per_s\":%.5f,\"wrong\":%lld,\"in_place\":%s,"
-               "\"cpus\":%d,\"version\":\"%s\"}\n",
+               "\"cpus\":%d,\"version\":\"%s\",\"lane\":\"%s\"}\n",
                n, r->bytes, r->count, type, redop, r->time_ns.median / 1e3, r->time_ns.min / 1e3,
                r->time_ns.max / 1e3, r->time_ns.spread / 1e3, algbw(r), busbw(r, n),
-               (long long)r->wrong, o->in_place ? "true" : "false", bench_n_cpus(), dtp_version());
+               (long long)r->wrong, o->in_place ? "true" : "false", bench_n_cpus(), dtp_version(), lane);
     } else {
         if (r->wrong >= 0)
             snprintf(wrong, sizeof(wrong), "%lld", (long long)r->wrong);
@@ -172,7 +181,7 @@ static void print_row(const options *o, const row *r, int n)
     fflush(stdout);
 }
 
-static void print_tail(const options *o, int64_t wrong, double busbw_sum, int n_rows)
+static void print_tail(const options *o, int64_t wrong, double busbw_sum, int n_rows, const char *lane)
 {
     if (o->json)
         return;
@@ -181,6 +190,8 @@ static void print_tail(const options *o, int64_t wrong, double busbw_sum, int n_
     else
         printf("# Out of bounds values : %lld %s\n", (long long)wrong, wrong ? "FAILED" : "OK");
     printf("# Avg bus bandwidth    : %.4f\n", n_rows ? busbw_sum / n_rows : 0);
+    if (lane[0])
+        printf("# Between nodes, UCX   : %s\n", lane);
 }
 
 /* ---- a rank ---- */
@@ -190,6 +201,7 @@ static int sweep(state *s, int n, bool prints)
     const options *o = s->o;
     int64_t wrong = 0;
     double sum = 0;
+    char lane[64] = "";
     int n_rows = 0;
 
     if (prints)
@@ -201,13 +213,15 @@ static int sweep(state *s, int n, bool prints)
         wrong += DTPI_MAX(r.wrong, 0);
         sum += busbw(&r, n);
         n_rows++;
-        if (prints)
-            print_row(o, &r, n);
+        if (prints) {
+            find_lane(s->group, lane, sizeof(lane));
+            print_row(o, &r, n, lane);
+        }
         if (bytes > UINT64_MAX / o->factor)
             break;
     }
     if (prints)
-        print_tail(o, wrong, sum, n_rows);
+        print_tail(o, wrong, sum, n_rows, lane);
     return wrong ? BENCH_FAILED : BENCH_OK;
 }
 
@@ -263,7 +277,7 @@ static const char help[] =
     "      --timeout MS     of every call (default 60000)\n"
     "      --format FORMAT  table, or json: one object per line, with the fields bench ranks size count\n"
     "                       type redop time_us min_us max_us spread_us (distance of the quartiles)\n"
-    "                       algbw_gb_per_s busbw_gb_per_s wrong in_place cpus version\n"
+    "                       algbw_gb_per_s busbw_gb_per_s wrong in_place cpus version lane\n"
     "  -h, --help           this text\n"
     "\n"
     "exit status:\n"
