@@ -94,7 +94,7 @@ static dtp_status connect_any(struct tcpstore *t, const char *place, int64_t unt
         st = connect_one(t, &e, i, DTPI_MIN(until_ns, now + CONNECT_MS * DTPI_NS_PER_MS), err);
         if (st >= 0 || st == DTP_ERR_INTERRUPTED || dtpi_board_now_ns() >= until_ns)
             return st;
-        if ((i + 1) % dtpi_endpoint_n_attempts(&e) == 0) {
+        if ((i + 1) % DTPI_MAX(1u, dtpi_endpoint_n_attempts(&e)) == 0) {
             poll(NULL, 0, RETRY_MS);
             if (t->w.interrupted && t->w.interrupted(t->w.user))
                 return dtpi_fail(err, DTP_ERR_INTERRUPTED, "%s: interrupted", t->who);
