@@ -693,6 +693,9 @@ bool dtpi_core_slot_is_free(const dtpi_core *c, uint32_t slot)
 
 bool dtpi_core_is_done(const dtpi_core *c)
 {
+    /* Others hear of these deaths through this agent. */
+    if (!c->has_verdict && (c->verdict_due || (c->told_deaths && c->has_parent)))
+        return false;
     if (c->n_joined_local == 0)
         return c->has_verdict;
     for (uint32_t i = 0; i < c->n_locals; i++)

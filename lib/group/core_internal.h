@@ -231,6 +231,7 @@ struct dtpi_core {
     dtpi_buf dead;              /* int32_t, world ranks, unsorted until the verdict */
     dtpi_verdict verdict;
     bool has_verdict;
+    bool told_deaths;           /* the root will judge them */
     bool is_out_of_memory;      /* the root has been told */
     bool ended;
     dtpi_core_stats stats;

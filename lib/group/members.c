@@ -197,6 +197,9 @@ void core_on_leave(dtpi_core *c, struct core_source *s, struct core_group *g, co
 
 void core_child_left(dtpi_core *c, uint32_t slot)
 {
+    /* A node goes when all its ranks have died: the verdict says more. */
+    if (c->has_verdict || c->verdict_due || c->told_deaths)
+        return;
     for (struct core_group *g = c->groups, *next; g; g = next) {
         struct core_source *s = core_source_of_child(g, slot);
         next = g->next;

@@ -64,7 +64,7 @@ void core_verdict_drop(dtpi_core *c)
 {
     dtpi_free(&c->a, c->verdict.failed, c->verdict.n_failed * sizeof(*c->verdict.failed));
     c->verdict = (dtpi_verdict){ .status = DTP_OK };
-    c->has_verdict = c->verdict_due = false;
+    c->has_verdict = c->verdict_due = c->told_deaths = false;
     c->death_text[0] = '\0';
     dtpi_buf_reset(&c->dead);
 }
@@ -116,6 +116,7 @@ void core_death_up(dtpi_core *c, const dtpi_verdict *v)
 {
     dtpi_buf b = core_begin(c, DTPI_F_DEATH, DTPI_WORLD_ID, 0, 0, -1);
 
+    c->told_deaths = true;
     dtpi_verdict_write(&b, v);
     core_to_parent(c, &b);
 }

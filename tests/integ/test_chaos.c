@@ -329,8 +329,9 @@ static void judge(const struct run *r, const int *status, const char *what)
             continue;
         if (!s->text[0])
             fail_msg("%s\nrank %d: no text", what, i);
-        /* Cut off from the judge, it cannot know of others; and one that is stopped says nothing. */
-        if (agent_is_hit(r, node_of(r, i)) && (r->n_victims > 1 || r->kind == STOP))
+        /* Cut off from the judge, or without one, it cannot know of others; one that is stopped says nothing. */
+        if ((agent_is_hit(r, node_of(r, i)) && (r->n_victims > 1 || r->kind == STOP)) ||
+            (agent_is_hit(r, 0) && r->n_victims > 1))
             continue;
         if (first && !same_words(first, s))
             fail_msg("%s\nrank %d: %s: %s (%zu failed)\nrank %d: %s: %s (%zu failed)", what,
@@ -352,6 +353,10 @@ static void one(uint64_t seed)
     draw(&r, seed);
     describe(&r, what, sizeof(what));
     go(&r, pids, status, r.n_ranks + (r.is_hosted ? 0 : r.n_nodes));
+    for (int i = 0; i < r.n_ranks && getenv("DTP_CHAOS"); i++)
+        print_message("rank %d on node %d: %s in round %d after %d us: %s\n", i, node_of(&r, i),
+                      dtp_status_name(shared[i].status), shared[i].round,
+                      (int)((shared[i].end_ns - r.start_ns) / 1000), shared[i].text);
     judge(&r, status, what);
 }
 
