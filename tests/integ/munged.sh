@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # munged.sh - runs test_munge with a munged of its own, in a folder of its own. Skipped where there is none.
 set -eu
-exe=$1
+exe=$1 pid=
 munged=$(command -v munged || echo /usr/sbin/munged)
 [ -x "$munged" ] || { echo "skipped: munged is not installed"; exit 77; }
 dir=$(mktemp -d /tmp/dtp-munged.XXXXXX)

@@ -206,13 +206,14 @@ def test_open_mpi_on_two_nodes():
 
 # ---- Slurm ----
 
-def slurm(options, nodes, board, n=4, env={}):
+def slurm(options, nodes, board, n=4, env={}, munge=False):
     if slurm_rig.missing():
         raise Skip(slurm_rig.missing())
     with slurm_rig.Slurm(2) as rig:
         rig.env = {k: v for k, v in rig.env.items() if not k.startswith(("DTP_", "PMI", "OMPI"))}
+        secret = {"DTP_MUNGE": f"{rig.dir}/munge.socket"} if munge else {"DTP_SECRET": SECRET}
         r = rig.srun(options + [RANK, MODULES, "sleep", "200"], **dict(
-            {"DTP_SECRET": SECRET, "DTP_TIMEOUT_MS": "20000"}, **env))
+            secret, DTP_TIMEOUT_MS="20000", **env))
         if r.returncode:
             raise AssertionError(f"srun ended with {r.returncode}:\n{r.stdout}")
         check(r.stdout, n, nodes, board)
@@ -228,6 +229,10 @@ def test_slurm_on_one_node():
 
 def test_slurm_without_pmi():
     slurm(["--mpi=none"] + PLAIN, 2, "t1:6")
+
+
+def test_slurm_hands_the_secret_over_by_munge():
+    slurm(["--mpi=none"] + PLAIN, 2, "t1:6", munge=True)
 
 
 def test_slurm_with_pmi2_unused():
