@@ -30,6 +30,7 @@ static void remember(struct agent_conn *conn, uint8_t share)
     conn->asks = false;
     conn->share = share;
     conn->older = d->youngest;
+    conn->younger = NULL;
     if (d->youngest)
         d->youngest->younger = conn;
     else
