@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "bench.h"
 #include "codec/codec.h"
+#include "coll/kernel_f16.h"
 
 enum { CHUNK = 1 << 20, MAX_ROUNDS = 101, MAX_CHUNKS = 1 << 14 };
 
@@ -61,7 +62,7 @@ static void put_bf16(void *out, size_t i, double v)
 
 static void put_f16(void *out, size_t i, double v)
 {
-    ((_Float16 *)out)[i] = (_Float16)v;
+    ((uint16_t *)out)[i] = dtpi_f16_of_float((float)v);
 }
 
 static double weight(uint64_t *seed)
