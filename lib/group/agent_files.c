@@ -94,18 +94,33 @@ void agent_files_close(dtpi_agent *agent)
 
 /* ---- table ---- */
 
+static void write_rows(dtpi_buf *b, const uint8_t *rows, uint32_t n)
+{
+    dtpi_rd r = dtpi_rd_init(rows, (size_t)n * 16);
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct shared_row row;
+        row.node = dtpi_rd_u32(&r);
+        row.local_rank = dtpi_rd_u32(&r);
+        row.pid = (int32_t)dtpi_rd_u32(&r);
+        row.reserved = dtpi_rd_u32(&r);
+        dtpi_buf_append(b, &row, sizeof(row));
+    }
+}
+
 static void write_table(dtpi_agent *agent, dtpi_buf *b)
 {
     const uint32_t n_nodes = dtpi_core_n_nodes(agent->core);
-    dtpi_row r = { 0 };
+    uint32_t n_rows;
     dtpi_node n = { 0 };
     const struct shared_table head = { SHARED_MAGIC, DTPI_WIRE_VERSION, agent->o.world_size, n_nodes };
 
     dtpi_buf_append(b, &head, sizeof(head));
-    for (uint32_t i = 0; i < agent->o.world_size; i++) {
-        dtpi_core_row(agent->core, (int32_t)i, &r);
-        const struct shared_row row = { r.node, r.local_rank, r.pid, 0 };
-        dtpi_buf_append(b, &row, sizeof(row));
+    for (uint32_t i = 0; i < agent->o.world_size; i += n_rows) {
+        const uint8_t *rows = dtpi_core_rows(agent->core, i, &n_rows);
+        write_rows(b, rows, n_rows);
+        if (!rows)
+            break;
     }
     for (uint32_t i = 0; i < n_nodes; i++) {
         dtpi_core_node(agent->core, i, &n);

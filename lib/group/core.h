@@ -129,6 +129,8 @@ typedef struct dtpi_node {
 
 /* False for a number that is none, or of which nothing is known here. */
 bool dtpi_core_row(const dtpi_core *core, int32_t rank, dtpi_row *out);
+/* Rows from `first` on as they lie in the table (docs/formats/wire.md), lent; NULL before it is there. */
+const uint8_t *dtpi_core_rows(const dtpi_core *core, uint32_t first, uint32_t *n_out);
 uint32_t dtpi_core_n_nodes(const dtpi_core *core);
 bool dtpi_core_node(const dtpi_core *core, uint32_t node, dtpi_node *out);
 const dtpi_verdict *dtpi_core_verdict(const dtpi_core *core);   /* NULL: healthy */

@@ -103,7 +103,7 @@ static int compare_items(const void *pa, const void *pb)
 bool dtpi_split_read(dtpi_rd *r, uint32_t n, dtpi_split_item *items_out)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (dtpi_rd_u32(r) != 8)
+        if (dtpi_rd_u32(r) != DTPI_SPLIT_BYTES)
             return false;
     for (uint32_t i = 0; i < n; i++) {
         items_out[i].color = (int32_t)dtpi_rd_u32(r);

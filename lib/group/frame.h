@@ -96,6 +96,7 @@ typedef struct dtpi_down {
 bool dtpi_down_read(const dtpi_frame *f, dtpi_down *out);
 
 /* The group that `color` of a split makes; and the order of its members. */
+enum { DTPI_SPLIT_BYTES = 8 };      /* of an item, on the wire */
 typedef struct dtpi_split_item {
     int32_t color, key;
     uint32_t index;             /* in the parent group */

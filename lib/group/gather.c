@@ -135,10 +135,10 @@ static bool merge_entries(struct core_gather *x, const struct core_group *g, dtp
         size_t bytes = 0;
         const uint32_t index = dtpi_rd_u32(r);
         const uint8_t *data = dtpi_rd_block(r, DTP_GROUP_MAX_MSG, &bytes);
-        if (r->failed || index >= g->n)
+        if (r->failed || index >= g->n || (x->kind == DTPI_KIND_SPLIT && bytes != DTPI_SPLIT_BYTES))
             return false;
         x->data_bytes += bytes;
-        if (x->data_bytes > DTP_GROUP_MAX_MSG) {
+        if (x->kind != DTPI_KIND_SPLIT && x->data_bytes > DTP_GROUP_MAX_MSG) {
             snprintf(text, sizeof(text), "%s %u: more than %d bytes in all (rank %u passes %zu)",
                      dtpi_kind_name(x->kind), x->seq, DTP_GROUP_MAX_MSG, index, bytes);
             fail(x, DTP_ERR_LIMIT, core_member(g, index), text);

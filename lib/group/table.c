@@ -261,6 +261,14 @@ uint32_t dtpi_core_n_nodes(const dtpi_core *c)
     return c->n_nodes;
 }
 
+const uint8_t *dtpi_core_rows(const dtpi_core *c, uint32_t first, uint32_t *n_out)
+{
+    const uint8_t *row = core_is_rank(c, (int32_t)first) ? row_of(c, (int32_t)first) : NULL;
+
+    *n_out = row ? DTPI_MIN(c->o.world_size - first, core_rows_per_part(c) - first % core_rows_per_part(c)) : 0;
+    return row;
+}
+
 bool dtpi_core_row(const dtpi_core *c, int32_t rank, dtpi_row *out)
 {
     const uint8_t *row = core_is_rank(c, rank) ? row_of(c, rank) : NULL;

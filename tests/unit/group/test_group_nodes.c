@@ -26,6 +26,7 @@ struct nodes {
     int timeout_ms;
     const char *net;
     uint32_t radix;
+    const char *parent;         /* of all but the root */
     bool keeps_at;              /* at_ns stays mapped */
     bool insecure, encrypt;
     bool odd_encrypts;          /* node 1 says that it does */
@@ -116,7 +117,9 @@ static void run_agent(int node, const struct nodes *w)
                                 .socket = name, .root = w->root, .is_root = node == 0,
                                 .secret = secret_of(w, node), .net = w->net,
                                 .encrypt = w->encrypt || (w->odd_encrypts && node == 1),
-                                .timeout_ms = w->timeout_ms, .radix = w->radix };
+                                .timeout_ms = w->timeout_ms, .radix = w->radix,
+                                .node = (uint32_t)node, .n_nodes = w->parent ? (uint32_t)w->n_nodes : 0,
+                                .parent = node ? w->parent : NULL };
     const dtp_ctx_opts co = { .size = sizeof(co), .module_dir = check_module_dir(), .log = agent_log,
                               .log_user = (void *)(uintptr_t)w, .log_level = DTP_LOG_INFO };
     rank_me = 1000 + node;
@@ -289,6 +292,16 @@ static void test_nodes_form_a_tree_of_small_radix(void **state)
         assert_int_equal(at_ns[101], 1);        /* somebody below the root has children */
         munmap(at_ns, 4096);
     }
+}
+
+static void test_who_does_not_reach_its_parent_is_given_another(void **state)
+{
+    struct nodes w = nodes_of("212", all_calls);
+
+    (void)state;
+    w.radix = 4;
+    w.parent = "127.0.0.1:1";           /* nobody listens there */
+    run_nodes(&w, -1);
 }
 
 static void test_insecure_groups_work_across_nodes_when_all_agree(void **state)
@@ -784,6 +797,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_work_across_nodes),
         cmocka_unit_test(test_nodes_form_a_tree_of_small_radix),
+        cmocka_unit_test(test_who_does_not_reach_its_parent_is_given_another),
         cmocka_unit_test(test_insecure_groups_work_across_nodes_when_all_agree),
         cmocka_unit_test(test_calls_work_encrypted),
         cmocka_unit_test(test_large_messages_cross_nodes),
