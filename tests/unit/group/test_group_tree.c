@@ -147,6 +147,146 @@ static void test_a_table_of_several_parts_costs_little_more(void **state)
     sim_result_free(&r);
 }
 
+/* ---- the table of two agents with many ranks ---- */
+
+enum { PAIR_LOCAL = 20000, PAIR_MAX = 64 };
+
+struct pair {
+    dtpi_core *cores[2];        /* root, child */
+    dtpi_msg *queue[PAIR_MAX];
+    int to[PAIR_MAX];
+    int n, n_done;
+    bool has_table[2];
+};
+
+struct pair_agent {
+    struct pair *pair;
+    int index;
+};
+
+static void pair_push(struct pair *p, int to, dtpi_msg *m)
+{
+    assert_true(p->n < PAIR_MAX);
+    p->to[p->n] = to;
+    p->queue[p->n++] = dtpi_msg_ref(m);
+}
+
+static void pair_to_local(void *user, uint32_t slot, dtpi_msg *m)
+{
+    (void)user;
+    (void)slot;
+    (void)m;
+}
+
+static void pair_to_child(void *user, uint32_t slot, dtpi_msg *m)
+{
+    (void)slot;
+    pair_push(((struct pair_agent *)user)->pair, 1, m);
+}
+
+static void pair_to_parent(void *user, dtpi_msg *m)
+{
+    pair_push(((struct pair_agent *)user)->pair, 0, m);
+}
+
+static void pair_table(void *user)
+{
+    struct pair_agent *a = user;
+
+    a->pair->has_table[a->index] = true;
+}
+
+static void pair_verdict(void *user, const dtpi_verdict *v)
+{
+    (void)user;
+    fail_msg("%s", v->text);
+}
+
+static void pair_drop(void *user, uint32_t slot)
+{
+    (void)user;
+    fail_msg("slot %u is dropped", slot);
+}
+
+static const dtpi_core_ops pair_ops = { .to_local = pair_to_local, .to_child = pair_to_child,
+                                        .to_parent = pair_to_parent, .table = pair_table,
+                                        .verdict = pair_verdict, .drop_local = pair_drop,
+                                        .drop_child = pair_drop };
+
+/* Ranks alternate between the two, so that nothing is a range. */
+static void pair_join(dtpi_core *core, int index)
+{
+    for (uint32_t slot = 0; slot < PAIR_LOCAL; slot++) {
+        const int32_t rank = (int32_t)(2 * slot) + index;
+        dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+        const dtpi_frame f = { .type = DTPI_F_JOIN, .generation = 1, .group = DTPI_WORLD_ID,
+                               .rank = rank };
+        dtpi_frame_begin(&b, &f);
+        dtpi_wr_u32(&b, 2 * PAIR_LOCAL);
+        dtpi_wr_u32(&b, slot);
+        dtpi_wr_u32(&b, 7);
+        dtpi_core_local_open(core, slot, rank, 100000 + rank, 0);
+        dtpi_core_local_msg(core, slot, &(dtpi_in){ .data = b.data, .bytes = b.len }, 0);
+        dtpi_buf_free(&b);
+    }
+}
+
+static void pair_run(struct pair *p)
+{
+    for (; p->n_done < p->n; p->n_done++) {
+        dtpi_msg *m = p->queue[p->n_done];
+        const dtpi_in in = { .data = m->buf.data, .bytes = m->buf.len, .msg = m };
+        assert_true(m->buf.len <= DTPI_LINK_MAX_FRAME);
+        if (p->to[p->n_done] == 0)
+            dtpi_core_child_msg(p->cores[0], 0, &in, 0);
+        else
+            dtpi_core_parent_msg(p->cores[1], &in, 0);
+        dtpi_msg_unref(m);
+    }
+}
+
+static void test_a_table_of_several_parts_is_the_same_everywhere(void **state)
+{
+    struct pair p = { .n = 0 };
+    struct pair_agent agents[2] = { { &p, 0 }, { &p, 1 } };
+    uint32_t n;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const dtpi_core_opts o = { .a = &dtpi_malloc_allocator, .world_size = 2 * PAIR_LOCAL,
+                                   .n_local = PAIR_LOCAL, .is_root = i == 0,
+                                   .host = i ? "second" : "first", .node_id = 10 + (uint64_t)i,
+                                   .host_rank = -1, .n_children_plus_1 = 2 - (uint32_t)i };
+        assert_ok(dtpi_core_new(&o, &pair_ops, &agents[i], &p.cores[i], ERR));
+    }
+    dtpi_core_child_open(p.cores[0], 0, 0);
+    dtpi_core_set_addresses(p.cores[1], "10.0.0.2:1");
+    dtpi_core_parent_open(p.cores[1], 0);
+    pair_join(p.cores[1], 1);
+    pair_join(p.cores[0], 0);
+    pair_run(&p);
+    assert_true(p.has_table[0] && p.has_table[1]);
+    assert_true(p.cores[1]->n_parts > 2);
+    for (int i = 0; i < 2; i++)
+        for (int32_t rank = 0; rank < 2 * PAIR_LOCAL; rank++) {
+            dtpi_row row;
+            dtpi_node node;
+            assert_true(dtpi_core_row(p.cores[i], rank, &row));
+            assert_true(row.node == (uint32_t)rank % 2 && row.local_rank == (uint32_t)rank / 2 &&
+                        row.pid == 100000 + rank);
+            assert_true(dtpi_core_node(p.cores[i], row.node, &node));
+            assert_string_equal(node.host, rank % 2 ? "second" : "first");
+            const uint8_t *raw = dtpi_core_rows(p.cores[i], (uint32_t)rank, &n);
+            assert_true(raw && raw[0] == rank % 2 && n > 0 && n <= 2 * PAIR_LOCAL - (uint32_t)rank);
+        }
+    dtpi_standby standbys[DTPI_STANDBYS];
+    assert_int_equal(dtpi_core_standbys(p.cores[1], standbys), 1);
+    assert_string_equal(standbys[0].addresses, "10.0.0.2:1");
+    assert_false(dtpi_core_row(p.cores[0], 2 * PAIR_LOCAL, &(dtpi_row){ 0 }));
+    for (int i = 0; i < 2; i++)
+        dtpi_core_free(p.cores[1 - i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_the_radix_fits_the_payload),
         cmocka_unit_test(test_ranks_below_are_kept_sparsely_in_order),
         cmocka_unit_test(test_messages_rounds_and_connections_stay_few),
+        cmocka_unit_test(test_a_table_of_several_parts_is_the_same_everywhere),
         cmocka_unit_test(test_a_table_of_several_parts_costs_little_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
