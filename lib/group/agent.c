@@ -558,9 +558,14 @@ dtp_status dtpi_agent_seek(dtpi_agent *agent, const char *root, dtp_error *err)
     if (st < 0)
         return st;
     if (!agent->parent) {
+        /* A parent that is not the root was said by those who said where the root was. */
+        const bool is_parent = agent->o.parent && strcmp(agent->o.parent, agent->root_text) == 0;
         agent->n_gave_up = 0;
         st = set_text(agent, &agent->root_text, root, err);
+        if (st >= 0)
+            st = set_text(agent, &agent->parent_text, is_parent ? root : NULL, err);
         agent->o.root = agent->root_text;
+        agent->o.parent = agent->parent_text;
         if (st >= 0)
             st = agent_tree_seek(agent, err);
     }

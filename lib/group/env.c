@@ -7,6 +7,7 @@
 #include "ctx/ctx.h"
 #include "group/env_internal.h"
 #include "group/group_internal.h"
+#include "group/tree.h"
 
 const char *env_text_from_env(const char *name)
 {
@@ -41,14 +42,14 @@ static dtp_status rest_from_env(const struct launcher *l, struct found *f, dtp_e
     if (st >= 0)
         st = env_number_from_env("DTP_ENCRYPT", 0, 1, &encrypt, err);
     if (st >= 0)
-        st = env_number_from_env("DTP_RADIX", 1, 1024, &radix, err);
+        st = env_number_from_env("DTP_RADIX", 1, DTPI_TREE_MAX_RADIX, &radix, err);
+    f->o.radix = (int32_t)radix;
     if (st >= 0)
         st = env_place_from_env(l, f, err);
     if (st >= 0)
         st = env_secret_from_env(l, f, err);
     f->o.attempt = (uint32_t)attempt;
     f->o.timeout_ms = (int32_t)timeout_ms;
-    f->o.radix = (int32_t)radix;
     f->o.encrypt = (uint32_t)encrypt;
     return st;
 }
@@ -63,10 +64,11 @@ dtp_status dtp_group_join_from_env(dtp_ctx *ctx, dtp_group **group_out, dtp_erro
         st = rest_from_env(l, &f, err);
     if (st >= 0) {
         if (l)
-            DTPI_LOG(ctx, DTP_LOG_INFO, "group", "rank %d of %d, as %s says; root: %s%s%s%s", f.o.rank,
+            DTPI_LOG(ctx, DTP_LOG_INFO, "group", "rank %d of %d, as %s says; root: %s%s%s%s%s%s", f.o.rank,
                      f.o.world_size, l->name, f.board.kind ? "on board " : "",
                      f.board.kind ? f.board.kind : f.o.root ? f.o.root : "here",
-                     f.board.place ? " " : "", f.board.place ? f.board.place : "");
+                     f.board.place ? " " : "", f.board.place ? f.board.place : "",
+                     f.o.parent ? "; parent: " : "", f.o.parent ? f.o.parent : "");
         st = group_join(ctx, &f.o, f.board.kind ? &f.board : NULL, group_out, err);
     }
     sodium_memzero(f.secret, sizeof(f.secret));

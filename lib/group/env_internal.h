@@ -23,7 +23,7 @@ struct found {
     dtp_group_opts o;
     uint8_t secret[DTP_SECRET_BYTES];
     char job[64];
-    char root[300];
+    char root[300], parent[300], listen[24];
     dtpi_board_opts board;          /* kind NULL: none */
     char place[300];
 };

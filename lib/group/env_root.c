@@ -12,6 +12,7 @@
 #include "base/hostlist.h"
 #include "base/text.h"
 #include "group/env_internal.h"
+#include "group/tree.h"
 
 enum {
     PORTS_BEHIND_MASTER = 8,    /* MASTER_PORT itself is torch's store */
@@ -62,16 +63,14 @@ static dtp_status board_from_env(const char *text, struct found *f, dtp_error *e
 /* ---- addresses ---- */
 
 /* "host:first-last", with brackets where the host is an IPv6 address. */
-static void set_root(struct found *f, const char *host, uint32_t first, uint32_t last)
+static void set_ports(const char *host, uint32_t first, uint32_t last, char *text_out, size_t room)
 {
     const bool is_v6 = strchr(host, ':') && host[0] != '[';
+    char end[12] = "";
 
-    snprintf(f->root, sizeof(f->root), "%s%.240s%s:%u", is_v6 ? "[" : "", host, is_v6 ? "]" : "", first);
-    if (last > first) {
-        const size_t n = strlen(f->root);
-        snprintf(f->root + n, sizeof(f->root) - n, "-%u", last);
-    }
-    f->o.root = f->root;
+    if (last > first)
+        snprintf(end, sizeof(end), "-%u", last);
+    snprintf(text_out, room, "%s%.240s%s:%u%s", is_v6 ? "[" : "", host, is_v6 ? "]" : "", first, end);
 }
 
 /* MASTER_ADDR and MASTER_PORT: torch's store where it is known to run there, else the ports behind it. */
@@ -88,29 +87,52 @@ static dtp_status master_from_env(const struct launcher *l, const char *addr, bo
     if (port == 0)
         return dtpi_fail(err, DTP_ERR_FORMAT, "MASTER_ADDR is set, but MASTER_PORT is not");
     if (may_board && l->kind == LAUNCHER_TORCHRUN && has_store && strcmp(has_store, "True") == 0) {
-        set_root(f, addr, (uint32_t)port, (uint32_t)port);
-        snprintf(place, sizeof(place), "%s", f->root);
-        f->o.root = NULL;
+        set_ports(addr, (uint32_t)port, (uint32_t)port, place, sizeof(place));
         return use_board(f, "tcpstore", place, err);
     }
-    set_root(f, addr, (uint32_t)port + 1, (uint32_t)port + PORTS_BEHIND_MASTER);
+    set_ports(addr, (uint32_t)port + 1, (uint32_t)port + PORTS_BEHIND_MASTER, f->root, sizeof(f->root));
+    f->o.root = f->root;
     return DTP_OK;
 }
 
 /* ---- Slurm ---- */
 
-/* The first name ends the walk. */
-static dtp_status take_first(void *user, const char *name)
+struct nth {
+    uint32_t left;
+    char name[240];
+};
+
+/* The name that was looked for ends the walk. */
+static dtp_status take_nth(void *user, const char *name)
 {
-    snprintf(user, DTPI_BOARD_VALUE, "%s", name);
+    struct nth *n = user;
+
+    if (n->left-- > 0)
+        return DTP_OK;
+    snprintf(n->name, sizeof(n->name), "%s", name);
     return DTP_ERR_CANCELED;
 }
 
-/* Ports that follow from job and step: the root takes the first free, the others try all. */
+static dtp_status set_from_list(const char *list, uint32_t node, uint32_t first, char *text_out, size_t room,
+                                dtp_error *err)
+{
+    struct nth n = { .left = node };
+
+    const dtp_status st = dtpi_hostlist_expand(list, take_nth, &n, err);
+    if (st == DTP_ERR_CANCELED) {
+        set_ports(n.name, first, first + STEP_PORTS - 1, text_out, room);
+        return DTP_OK;
+    }
+    return st < 0 ? st : dtpi_fail(err, DTP_ERR_FORMAT, "node list %.80s has no node %u", list, node);
+}
+
+/*
+ * Ports that follow from job and step: every agent takes its first free one, the others try all. The
+ * parent of a node is known by its name too.
+ */
 static dtp_status derived_from_env(struct found *f, dtp_error *err)
 {
     const char *list = env_text_from_env("SLURM_STEP_NODELIST");
-    char host[DTPI_BOARD_VALUE] = "";
     int64_t job = 0, step = 0;
 
     if (!list)
@@ -121,14 +143,23 @@ static dtp_status derived_from_env(struct found *f, dtp_error *err)
     dtp_status st = env_number_from_env("SLURM_JOB_ID", 0, UINT32_MAX, &job, err);
     if (st >= 0)
         st = env_number_from_env("SLURM_STEP_ID", 0, UINT32_MAX, &step, err);
-    if (st >= 0)
-        st = dtpi_hostlist_expand(list, take_first, host, err);
-    if (st < 0 && st != DTP_ERR_CANCELED)
+    if (st < 0)
         return st;
     const uint64_t mixed = ((uint64_t)job * 2654435761u + (uint64_t)step * 40503u) % STEP_SLOTS;
     const uint32_t first = STEP_PORT_FIRST + (uint32_t)mixed * STEP_PORTS;
-    set_root(f, host, first, first + STEP_PORTS - 1);
-    return DTP_OK;
+    st = set_from_list(list, 0, first, f->root, sizeof(f->root), err);
+    f->o.root = f->root;
+    if (st < 0 || f->o.node == 0 || f->o.n_nodes == 0 || f->o.parent)
+        return st;
+    const uint32_t radix = f->o.radix ? (uint32_t)f->o.radix
+                                      : dtpi_tree_radix((uint32_t)f->o.world_size, (uint32_t)f->o.n_nodes);
+    st = set_from_list(list, dtpi_tree_parent((uint32_t)f->o.node, radix), first, f->parent,
+                       sizeof(f->parent), err);
+    f->o.parent = f->parent;
+    if (!f->o.listen)
+        snprintf(f->listen, sizeof(f->listen), ":%u-%u", first, first + STEP_PORTS - 1);
+    f->o.listen = f->o.listen ? f->o.listen : f->listen;
+    return st;
 }
 
 static dtp_status slurm_from_env(const struct launcher *l, struct found *f, bool may_board, dtp_error *err)

@@ -11,7 +11,9 @@
 
 #include <stdio.h>
 
-enum { LOOK_AGAIN_MS = 100, LOOK_MS = 5000 };
+#include "group/tree.h"
+
+enum { LOOK_AGAIN_MS = 100, LOOK_MS = 5000, PARENT_MS = 1000 };
 
 struct meet {
     struct session *s;
@@ -19,7 +21,7 @@ struct meet {
     int64_t deadline_ns;
     dtpi_timer timer;
     char name[24];              /* of the root's addresses on the board */
-    char root[DTPI_BOARD_VALUE];
+    char root[DTPI_BOARD_VALUE], parent[DTPI_BOARD_VALUE];
 };
 
 static void name_it(char *name_out, unsigned n)
@@ -76,6 +78,46 @@ static dtp_status play_root(struct meet *m, const dtp_group_opts *o, const char 
     return st < 0 ? st : dtpi_board_sync(m->board, m->deadline_ns, err);
 }
 
+static void node_name(char *name_out, uint32_t node)
+{
+    snprintf(name_out, sizeof(((struct meet *)NULL)->name), "node%u", node);
+}
+
+/*
+ * The address of the parent, where nodes are numbered and what is put is seen at once. One that is late
+ * is not waited for: the root gives another parent, and names only who is really missing.
+ */
+static dtp_status find_parent(struct meet *m, dtp_group_opts *o, uint32_t radix, dtp_error *err)
+{
+    const int64_t soon = dtp_ctx_now_ns(m->s->ctx) + PARENT_MS * DTPI_NS_PER_MS;
+    const uint32_t parent = dtpi_tree_parent((uint32_t)o->node, radix);
+    char name[sizeof(m->name)];
+
+    o->parent = m->root;
+    if (parent == 0)
+        return DTP_OK;
+    node_name(name, parent);
+    const dtp_status st = dtpi_board_get(m->board, name, m->parent, DTPI_MIN(soon, m->deadline_ns), err);
+    o->parent = st >= 0 ? m->parent : NULL;
+    return st == DTP_ERR_TIMEOUT ? DTP_OK : st;
+}
+
+static dtp_status start_in_tree(struct meet *m, dtp_group_opts *o, const char *socket, dtp_error *err)
+{
+    const uint32_t n_nodes = (uint32_t)o->n_nodes;
+    const uint32_t radix = o->radix ? (uint32_t)o->radix
+                                    : dtpi_tree_radix((uint32_t)o->world_size, n_nodes);
+    char name[sizeof(m->name)];
+
+    dtp_status st = find_parent(m, o, radix, err);
+    if (st >= 0)
+        st = host_start(m->s->ctx, o, true, socket, &m->s->host, err);
+    if (st < 0 || dtpi_tree_n_children((uint32_t)o->node, n_nodes, radix) == 0)
+        return st;
+    node_name(name, (uint32_t)o->node);
+    return dtpi_board_put(m->board, name, host_candidates(m->s->host), m->deadline_ns, err);
+}
+
 static dtp_status follow_root(struct meet *m, const dtp_group_opts *o, const char *socket,
                               dtp_error *err)
 {
@@ -89,7 +131,10 @@ static dtp_status follow_root(struct meet *m, const dtp_group_opts *o, const cha
     if (st < 0)
         return st;
     own.root = m->root;
-    st = host_start(m->s->ctx, &own, false, socket, &m->s->host, err);
+    if (!own.parent && own.node > 0 && dtpi_board_is_lasting(m->board))
+        st = start_in_tree(m, &own, socket, err);
+    else
+        st = host_start(m->s->ctx, &own, false, socket, &m->s->host, err);
     if (st >= 0 && dtpi_board_is_lasting(m->board)) {
         m->timer.due = look_due;
         look_again(m);

@@ -22,7 +22,7 @@
 
 struct row {
     const char *name;
-    const char *vars[16];       /* NAME=VALUE */
+    const char *vars[20];       /* NAME=VALUE */
     dtp_status want;
     const char *text;           /* of the failure, or of the log where it goes on */
 };
@@ -102,6 +102,9 @@ static const struct row rows[] = {
       DTP_ERR_NOT_FOUND, "cannot use board /no/such" },
     { "Slurm, rank 0 anywhere", { SLURM_STEP, "SLURM_STEP_NODELIST=t[1-2]",
       "SLURM_DISTRIBUTION=arbitrary" }, DTP_ERR_FORMAT, "SLURM_DISTRIBUTION=arbitrary does not say" },
+    { "Slurm with too few names", { SLURM_STEP, "SLURM_STEP_NODELIST=t2", "SLURM_NODEID=3",
+      "SLURM_STEP_NUM_NODES=4", "SLURM_NTASKS=4", "SLURM_STEP_TASKS_PER_NODE=1(x4)", "DTP_RADIX=1" },
+      DTP_ERR_FORMAT, "node list t2 has no node 2" },
     { "Slurm without names", { SLURM_STEP }, DTP_ERR_FORMAT, "SLURM_STEP_NODELIST is not" },
     { "Slurm with a broken list", { SLURM_STEP, "SLURM_STEP_NODELIST=t[1-" }, DTP_ERR_FORMAT, "t[1-" },
     { "bad root", { "DTP_RANK=0", "DTP_WORLD_SIZE=2", "DTP_LOCAL_RANK=0", "DTP_LOCAL_SIZE=1",
@@ -125,6 +128,11 @@ static const struct row roots[] = {
     { "a folder, longer", { SECOND_OF_TWO, "DTP_BOARD=file:/tmp" }, 0, "root: on board file /tmp" },
     { "a store", { SECOND_OF_TWO, "DTP_BOARD=tcpstore:[::1]:5" }, 0, "root: on board tcpstore [::1]:5" },
     { "Slurm", { SLURM_STEP, "SLURM_STEP_NODELIST=t[3-4],n7" }, 0, "as Slurm says; root: t3:6" },
+    { "Slurm, third of four in a chain", { "SLURM_JOB_ID=12", "SLURM_STEP_ID=3", "SLURM_PROCID=2",
+      "SLURM_NTASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=2", "SLURM_STEP_NUM_NODES=4",
+      "SLURM_STEP_TASKS_PER_NODE=1(x4)", "SLURM_STEP_NODELIST=t[3-4],n[7-8]", "DTP_RADIX=1",
+      "DTP_MUNGE=0" }, 0,
+      "; parent: t4:6" },
     { "Slurm with PMIx", { SLURM_STEP, "SLURM_STEP_NODELIST=t[3-4]", "PMIX_NAMESPACE=x" }, 0,
       "root: on board pmix" },
     { "Slurm without board", { SLURM_STEP, "SLURM_STEP_NODELIST=t[3-4]", "PMIX_NAMESPACE=x",

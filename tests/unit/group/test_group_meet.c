@@ -12,6 +12,8 @@ struct world {
     int per_node;
     int timeout_ms;
     int again;                  /* joins more than once */
+    int radix;                  /* 0: as the library likes */
+    int missing;                /* never comes; 0: all come */
 };
 
 static void setup(struct world *w, int per_node)
@@ -40,7 +42,8 @@ static dtp_status join(const struct world *w, dtp_ctx *ctx, int rank, int n, dtp
     const dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = n,
                                .local_rank = rank % w->per_node, .local_size = w->per_node,
                                .node = rank / w->per_node, .n_nodes = n / w->per_node, .job = w->job,
-                               .insecure = 1, .timeout_ms = w->timeout_ms };
+                               .insecure = 1, .timeout_ms = w->timeout_ms,
+                               .radix = w->radix };
     const dtpi_board_opts bo = { .kind = "file", .place = w->path };
 
     return group_join(ctx, &o, &bo, g, ERR);
@@ -91,6 +94,48 @@ static void test_addresses_of_an_earlier_run_are_followed_by_the_new_ones(void *
     teardown(&w);
 }
 
+static void test_nodes_form_a_chain_over_a_folder(void **state)
+{
+    struct world w;
+
+    (void)state;
+    setup(&w, 1);
+    w.radix = 1;
+    ranks_run(5, barrier, &w);
+    w.again = 2;
+    ranks_run(5, barrier, &w);
+    teardown(&w);
+}
+
+static void with_one_missing(int rank, int n, void *user)
+{
+    const struct world *w = user;
+    char text[80];
+    dtp_ctx *ctx;
+    dtp_group *g;
+
+    if (rank == w->missing)
+        return;
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_STATUS(DTP_ERR_PEER, join(w, ctx, rank, n, &g));
+    snprintf(text, sizeof(text), "rank %d of %d never joined", w->missing, n);
+    RANK_TEXT(text);
+    dtp_ctx_close(ctx);
+}
+
+static void test_parent_that_never_comes_is_named_alone(void **state)
+{
+    struct world w;
+
+    (void)state;
+    setup(&w, 1);
+    w.radix = 1;
+    w.missing = 1;
+    w.timeout_ms = 1700;
+    ranks_run(4, with_one_missing, &w);
+    teardown(&w);
+}
+
 static void without_root(int rank, int n, void *user)
 {
     const struct world *w = user;
@@ -121,6 +166,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nodes_find_the_root_over_a_folder),
         cmocka_unit_test(test_addresses_of_an_earlier_run_are_followed_by_the_new_ones),
+        cmocka_unit_test(test_nodes_form_a_chain_over_a_folder),
+        cmocka_unit_test(test_parent_that_never_comes_is_named_alone),
         cmocka_unit_test(test_root_that_never_comes_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
