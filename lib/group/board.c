@@ -17,9 +17,6 @@ struct dtpi_board {
     int32_t rank, world_size;
 };
 
-const dtpi_board_ops *const dtpi_boards[] = { &dtpi_board_file, &dtpi_board_tcpstore, &dtpi_board_pmi1,
-                                              &dtpi_board_pmi2, NULL };
-
 bool dtpi_board_value_ok(const char *value, size_t bytes)
 {
     static const char others[] = ".,:[]%_-/";
