@@ -156,10 +156,12 @@ static void sort_callers(dtpi_core *c)
 
     if (!c->has_parent)
         r->n_sent = 0;
-    int32_t *list = callers(c) + r->n_sent;
     const uint32_t n = n_callers(c) - r->n_sent;
     uint32_t kept = 0;
 
+    if (n == 0)
+        return;
+    int32_t *list = callers(c) + r->n_sent;
     if (n > 1)
         qsort(list, n, sizeof(*list), compare_ranks);
     for (uint32_t i = 0; i < n; i++)
@@ -178,7 +180,8 @@ static void send_up(dtpi_core *c, bool complete)
     dtpi_wr_u32(&b, remaining_ms(c));
     dtpi_wr_u32(&b, r->min_size);
     dtpi_wr_u8(&b, complete);
-    dtpi_ranges_write(&b, callers(c) + r->n_sent, n_callers(c) - r->n_sent);
+    const uint32_t n = n_callers(c) - r->n_sent;
+    dtpi_ranges_write(&b, n ? callers(c) + r->n_sent : NULL, n);
     b.failed |= r->callers.failed;
     core_to_parent(c, &b);
     r->n_sent = n_callers(c);
