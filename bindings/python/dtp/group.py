@@ -221,9 +221,7 @@ class Group(Handle):
         """Adds to a number in a key, in one step for all ranks, and returns the sum. A key that is
         not set counts as 0; the value is decimal text."""
         out, err = ffi.new("int64_t *"), new_error()
-        status = lib.dtp_group_add(
-            self.ptr, encode(key, "key"), delta, out, timeout_ms or 0, err
-        )
+        status = lib.dtp_group_add(self.ptr, encode(key, "key"), delta, out, timeout_ms or 0, err)
         self._ctx.check(status, err)
         return int(out[0])
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL's unique ids spread by a group, and communicators of its ranks (include/dtp/nccl.h).
 
-    ids = dtp.nccl.unique_ids(group)            # one id, made by rank 0, the same on every rank
-    with dtp.nccl.init(group) as comm:          # an ncclComm_t in comm.pointer
-        ...
+ids = dtp.nccl.unique_ids(group)            # one id, made by rank 0, the same on every rank
+with dtp.nccl.init(group) as comm:          # an ncclComm_t in comm.pointer
+    ...
 """
 
 from __future__ import annotations

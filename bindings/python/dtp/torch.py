@@ -65,8 +65,8 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {shown}{more}"
 
 
-class Store(dist.Store):  # type: ignore[misc]
-    """A torch.distributed.Store whose keys the group keeps. Usable from any thread. What waits for a
+class Store(dist.Store):  # type: ignore[misc,name-defined]
+    """A torch.distributed.Store whose keys the group keeps; any thread may use it. What waits for a
     key ends with DistStoreError after the store's timeout, and at once with dtp.PeerError, which
     names the rank, when a rank dies. The group must stay open as long as torch uses the store."""
 
