@@ -6,6 +6,7 @@
  * Nothing of a peer reaches the core before the peer has proven the secret (agent_door.c).
  */
 #include "group/agent_internal.h"
+#include "group/tree.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -382,14 +383,28 @@ static dtp_status set_text(dtpi_agent *agent, char **kept, const char *text, dtp
     return DTP_OK;
 }
 
+static dtp_status check_place(const dtpi_agent_opts *o, dtp_error *err)
+{
+    if (o->radix > DTPI_TREE_MAX_RADIX)
+        return dtpi_fail(err, DTP_ERR_RANGE, "radix %d: 1 to %d children of an agent are possible",
+                         (int)o->radix, DTPI_TREE_MAX_RADIX);
+    if (o->n_nodes > o->world_size || (o->n_nodes && o->node >= o->n_nodes))
+        return dtpi_fail(err, DTP_ERR_RANGE, "node %d of %d in a group of %u", (int)o->node,
+                         (int)o->n_nodes, o->world_size);
+    return DTP_OK;
+}
+
 static dtp_status copy_opts(dtpi_agent *agent, const dtpi_agent_opts *o, dtp_error *err)
 {
+    dtp_status st = check_place(o, err);
+    if (st < 0)
+        return st;
     agent->o = *o;
     snprintf(agent->job, sizeof(agent->job), "%s", o->job ? o->job : "default");
     if (o->job && strlen(o->job) >= sizeof(agent->job))
         return dtpi_fail(err, DTP_ERR_INVAL, "job name '%.40s...' is longer than %zu bytes", o->job,
                          sizeof(agent->job) - 1);
-    dtp_status st = set_text(agent, &agent->root_text, o->root, err);
+    st = set_text(agent, &agent->root_text, o->root, err);
     if (st >= 0)
         st = set_text(agent, &agent->parent_text, o->parent, err);
     if (st < 0)

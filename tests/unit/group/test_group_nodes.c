@@ -304,6 +304,28 @@ static void test_who_does_not_reach_its_parent_is_given_another(void **state)
     run_nodes(&w, -1);
 }
 
+static void test_a_place_that_is_none_is_refused(void **state)
+{
+    static const struct {
+        uint32_t node, n_nodes, radix;
+        const char *text;
+    } bad[] = { { 0, 0, 33, "radix 33: 1 to 32" }, { 0, 0, (uint32_t)-4, "radix -4" },
+                { 2, 2, 0, "node 2 of 2" }, { 0, 9, 0, "node 0 of 9 in a group of 8" } };
+    dtpi_agent *agent;
+    dtp_ctx *ctx;
+
+    (void)state;
+    assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(bad); i++) {
+        const dtpi_agent_opts o = { .world_size = 8, .n_local = 4, .socket = "@dtp-test-place",
+                                    .node = bad[i].node, .n_nodes = bad[i].n_nodes,
+                                    .radix = bad[i].radix };
+        assert_status(DTP_ERR_RANGE, dtpi_agent_open(ctx, &o, &agent, ERR));
+        assert_non_null(strstr(check_err.text, bad[i].text));
+    }
+    dtp_ctx_close(ctx);
+}
+
 static void test_insecure_groups_work_across_nodes_when_all_agree(void **state)
 {
     struct nodes w = nodes_of("22", all_calls);
@@ -798,6 +820,7 @@ int main(void)
         cmocka_unit_test(test_calls_work_across_nodes),
         cmocka_unit_test(test_nodes_form_a_tree_of_small_radix),
         cmocka_unit_test(test_who_does_not_reach_its_parent_is_given_another),
+        cmocka_unit_test(test_a_place_that_is_none_is_refused),
         cmocka_unit_test(test_insecure_groups_work_across_nodes_when_all_agree),
         cmocka_unit_test(test_calls_work_encrypted),
         cmocka_unit_test(test_large_messages_cross_nodes),
