@@ -234,6 +234,8 @@ bool agent_promote(struct agent_conn *conn)
         watch_process(conn);
         dtpi_core_local_open(agent->core, slot, conn->hs.peer.who, conn->pid, now);
     } else {
+        if (agent->o.is_root)
+            agent_files_say_met(agent, conn);
         dtpi_core_child_open(agent->core, slot, now);
         agent_carrier_offer(conn);
     }

@@ -57,13 +57,28 @@ dtp_status agent_files_open(dtpi_agent *agent, dtp_error *err)
     void *p = mmap(NULL, SHARED_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
         return dtpi_fail(err, DTP_ERR_NOMEM, "cannot map the control page: %m");
-    if (agent->control)
-        munmap(agent->control, SHARED_PAGE_BYTES);
+    struct control_page *const former = agent->control;
     dtpi_close_fd(&agent->control_fd);
     agent->control_fd = dtpi_take_fd(&fd);
     agent->control = p;
+    if (former) {
+        memcpy(agent->control->root, former->root, sizeof(former->root));
+        munmap(former, SHARED_PAGE_BYTES);
+    }
     agent->control->magic = SHARED_MAGIC;
     return DTP_OK;
+}
+
+/* The address that a parent or a child was met with says more than all those that the root may have. */
+void agent_files_say_met(dtpi_agent *agent, const struct agent_conn *conn)
+{
+    char text[DTPI_ADDR_TEXT];
+    dtpi_sa own;
+
+    if (!dtpi_sa_own(dtpi_link_fd(conn->link), &own))
+        return;
+    dtpi_sa_text(&own, text, sizeof(text));
+    snprintf(agent->control->root, sizeof(agent->control->root), "%s", text);
 }
 
 void agent_files_say_root(dtpi_agent *agent)

@@ -196,6 +196,7 @@ int64_t agent_probe_next_ns(int64_t now_ns);
 dtp_status agent_files_open(dtpi_agent *agent, dtp_error *err);
 /* Tells the ranks of this node, through the control page, what `root` is. */
 void agent_files_say_root(dtpi_agent *agent);
+void agent_files_say_met(dtpi_agent *agent, const struct agent_conn *conn);
 void agent_files_close(dtpi_agent *agent);
 void agent_set_word(dtpi_agent *agent, dtp_status status);
 void agent_welcome_all(dtpi_agent *agent);

@@ -223,6 +223,7 @@ void agent_parent_is(struct agent_conn *conn)
     conn->role = CONN_PARENT;
     agent->parent = conn;
     agent_parent_stop(agent);
+    agent_files_say_met(agent, conn);
     dtpi_core_parent_open(agent->core, dtp_ctx_now_ns(agent->ctx));
     agent_carrier_offer(conn);
 }

@@ -37,11 +37,9 @@ static bool is_pad(const uint8_t *data, size_t bytes)
 /* Within one machine nothing gets lost by its size. */
 static bool is_on_this_machine(int fd)
 {
-    dtpi_sa own = { 0 }, peer = { 0 };
-    socklen_t n_own = sizeof(own), n_peer = sizeof(peer);
+    dtpi_sa own, peer;
 
-    return getsockname(fd, &own.any, &n_own) == 0 && getpeername(fd, &peer.any, &n_peer) == 0 &&
-           dtpi_sa_same_host(&own, &peer);
+    return dtpi_sa_own(fd, &own) && dtpi_sa_peer(fd, &peer) && dtpi_sa_same_host(&own, &peer);
 }
 
 /* Both ends: what follows the proof is sealed. The child is ready at once where there is nothing to find out. */

@@ -46,7 +46,69 @@ struct agent_carrier {
     uint32_t n_held;
 };
 
-/* ---- seals ---- */
+static void on_message(void *user, const uint8_t *data, size_t bytes);
+static void ucx_ready(dtpi_source *s, uint32_t revents);
+static bool ucx_arm(dtpi_source *s);
+
+/* ---- the worker, and what is sealed ---- */
+
+/*
+ * Strangers must not end the agent: by itself it goes over UCX where there is RDMA, then without UCX's TCP,
+ * or where a UCX that survives them is in the process anyway.
+ */
+static bool may_carry(const struct agent_ucx *u)
+{
+    if (!u->is_auto)
+        return true;
+    return u->choice.has_rdma || (dtpi_net_is_loaded() && dtpi_net_survives_strangers(u->version));
+}
+
+/* On the devices that go with the address of the first connection. PENDING: better not. */
+static dtp_status open_worker(struct agent_ucx *u, int fd, dtp_error *err)
+{
+    dtp_ctx *ctx = u->agent->ctx;
+    char text[DTPI_ADDR_TEXT];
+    dtpi_sa own;
+
+    if (!dtpi_sa_own(fd, &own))
+        return DTP_PENDING;
+    dtpi_sa_text(&own, text, sizeof(text));
+    dtpi_net_choose(text, &u->choice);
+    if (!may_carry(u))
+        return DTP_PENDING;
+    if (u->is_auto && u->choice.has_rdma && !dtpi_net_survives_strangers(u->version))
+        strcpy(u->choice.transports, "rc,ud");
+    const dtpi_net_opts o = { .allocator = dtpi_ctx_alloc(ctx), .log = dtpi_ctx_log(ctx),
+                              .transports = u->choice.transports,
+                              .devices = u->choice.devices[0] ? u->choice.devices : NULL,
+                              .message = on_message, .user = u->agent };
+    const dtp_status st = u->ops->open(&o, &u->net, err);
+    if (st < 0)
+        return st;
+    u->source = (dtpi_source){ .fd = u->ops->fd(u->net), .events = EPOLLIN, .ready = ucx_ready,
+                               .arm = ucx_arm };
+    return dtpi_source_add(ctx, &u->source, err);
+}
+
+/* At the first connection with another agent. */
+static bool has_worker(struct agent_conn *conn)
+{
+    dtpi_agent *agent = conn->agent;
+    struct agent_ucx *u = agent->ucx;
+    dtp_error why;
+
+    if (!u || u->net)
+        return u;
+    const dtp_status st = open_worker(u, dtpi_link_fd(conn->link), &why);
+    if (st == DTP_OK)
+        return true;
+    if (st < 0 && !u->is_auto)
+        agent->trouble = why;
+    else if (st < 0)
+        DTPI_LOG(agent->ctx, DTP_LOG_INFO, "group", "control stays on tcp: %s", why.text);
+    agent_carriers_close(agent);
+    return false;
+}
 
 void agent_seal(struct agent_conn *conn, const dtpi_seal *out, const dtpi_seal *in)
 {
@@ -54,7 +116,7 @@ void agent_seal(struct agent_conn *conn, const dtpi_seal *out, const dtpi_seal *
     const dtp_allocator *a = dtpi_ctx_alloc(conn->agent->ctx);
 
     dtpi_link_seal(conn->link, out, in);
-    if (!conn->agent->ucx)
+    if (!has_worker(conn))
         return;
     conn->carrier = dtpi_alloc(a, sizeof(*conn->carrier));
     if (!conn->carrier)
@@ -310,42 +372,6 @@ static bool ucx_arm(dtpi_source *s)
     return !u->has_held && u->ops->arm(u->net);
 }
 
-/*
- * Strangers must not end the agent: by itself it goes over UCX where there is RDMA, then without UCX's TCP,
- * or where a UCX that survives them is in the process anyway.
- */
-static bool may_carry(const struct agent_ucx *u)
-{
-    if (!u->is_auto)
-        return true;
-    return u->choice.has_rdma || (dtpi_net_is_loaded() && dtpi_net_survives_strangers(u->version));
-}
-
-static dtp_status open_worker(struct agent_ucx *u, dtp_error *err)
-{
-    dtp_ctx *ctx = u->agent->ctx;
-
-    dtpi_net_choose(u->agent->o.root, &u->choice);
-    dtp_status st = dtpi_module_load(ctx, "net-ucx", (const void **)&u->ops, err);
-    if (st < 0)
-        return st;
-    u->ops->version(u->version, sizeof(u->version));
-    if (!may_carry(u))
-        return DTP_PENDING;
-    if (u->is_auto && u->choice.has_rdma && !dtpi_net_survives_strangers(u->version))
-        strcpy(u->choice.transports, "rc,ud");
-    const dtpi_net_opts o = { .allocator = dtpi_ctx_alloc(ctx), .log = dtpi_ctx_log(ctx),
-                              .transports = u->choice.transports,
-                              .devices = u->choice.devices[0] ? u->choice.devices : NULL,
-                              .message = on_message, .user = u->agent };
-    st = u->ops->open(&o, &u->net, err);
-    if (st < 0)
-        return st;
-    u->source = (dtpi_source){ .fd = u->ops->fd(u->net), .events = EPOLLIN, .ready = ucx_ready,
-                               .arm = ucx_arm };
-    return dtpi_source_add(ctx, &u->source, err);
-}
-
 dtp_status agent_carriers_open(dtpi_agent *agent, dtp_error *err)
 {
     dtp_ctx *ctx = agent->ctx;
@@ -363,18 +389,19 @@ dtp_status agent_carriers_open(dtpi_agent *agent, dtp_error *err)
     agent->ucx = u;
     u->agent = agent;
     u->is_auto = is_auto;
-    const dtp_status st = open_worker(u, &why);
-    if (st == DTP_OK)
+    const dtp_status st = dtpi_module_load(ctx, "net-ucx", (const void **)&u->ops, &why);
+    if (st >= 0) {
+        u->ops->version(u->version, sizeof(u->version));
         return DTP_OK;
-    if (!u->is_auto) {
-        if (err)
-            *err = why;
-        return st;
     }
-    if (st < 0)
-        DTPI_LOG(ctx, DTP_LOG_INFO, "group", "control stays on tcp: %s", why.text);
     agent_carriers_close(agent);
-    return DTP_OK;
+    if (is_auto) {
+        DTPI_LOG(ctx, DTP_LOG_INFO, "group", "control stays on tcp: %s", why.text);
+        return DTP_OK;
+    }
+    if (err)
+        *err = why;
+    return st;
 }
 
 void agent_carrier_close(struct agent_conn *conn)

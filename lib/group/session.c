@@ -109,7 +109,7 @@ dtp_status session_map_files(struct session *s, int control_fd, int table_fd, dt
     if (p == MAP_FAILED)
         return dtpi_fail(err, DTP_ERR_NOMEM, "cannot map the control page: %m");
     s->control = p;
-    if (!s->root[0])
+    if (s->control->root[0])
         snprintf(s->root, sizeof(s->root), "%.*s", (int)sizeof(s->root) - 1, s->control->root);
     void *t = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, table_fd, 0);
     if (t == MAP_FAILED)

@@ -14,7 +14,7 @@ struct control_page {
     _Atomic uint32_t word;      /* 0: healthy, else minus the verdict's status */
     uint32_t magic;
     _Atomic uint32_t n_waiting; /* newcomers, as the agent knows */
-    char root[1024];            /* addresses of the root agent, "": one node; what faces it is the network */
+    char root[1024];            /* what carries or faces it is the network: root's addresses, or one met; "": one node */
 };
 
 struct shared_row {

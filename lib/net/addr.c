@@ -110,6 +110,33 @@ bool dtpi_sa_parse(const char *host, dtpi_sa *out)
     return true;
 }
 
+/* ::ffff:1.2.3.4 is 1.2.3.4. */
+static bool is_internet(dtpi_sa *sa)
+{
+    if (sa->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&sa->in6.sin6_addr)) {
+        dtpi_sa v4 = { .in = { .sin_family = AF_INET, .sin_port = sa->in6.sin6_port } };
+        memcpy(&v4.in.sin_addr, &sa->in6.sin6_addr.s6_addr[12], 4);
+        *sa = v4;
+    }
+    return sa->any.sa_family == AF_INET || sa->any.sa_family == AF_INET6;
+}
+
+bool dtpi_sa_own(int fd, dtpi_sa *out)
+{
+    socklen_t len = sizeof(*out);
+
+    memset(out, 0, sizeof(*out));
+    return getsockname(fd, &out->any, &len) == 0 && is_internet(out);
+}
+
+bool dtpi_sa_peer(int fd, dtpi_sa *out)
+{
+    socklen_t len = sizeof(*out);
+
+    memset(out, 0, sizeof(*out));
+    return getpeername(fd, &out->any, &len) == 0 && is_internet(out);
+}
+
 /* ---- routes and interfaces ---- */
 
 int dtpi_route_source(const dtpi_sa *to, dtpi_sa *own_out)

@@ -26,6 +26,9 @@ bool dtpi_sa_is_link_local(const dtpi_sa *sa);      /* IPv6; it needs a scope to
 bool dtpi_sa_same_host(const dtpi_sa *a, const dtpi_sa *b);
 /* "1.2.3.4:5", "[fe80::1%eth0]:5"; port 0: the address alone. */
 void dtpi_sa_text(const dtpi_sa *sa, char *text_out, size_t room);
+/* Own and other end of a connected socket; IPv4 as such, also behind a socket of both families. */
+bool dtpi_sa_own(int fd, dtpi_sa *out);
+bool dtpi_sa_peer(int fd, dtpi_sa *out);
 /* A literal, "1.2.3.4", "fe80::1%eth0"; never asks a name service. */
 bool dtpi_sa_parse(const char *host, dtpi_sa *out);
 

@@ -359,11 +359,10 @@ void dtpi_tcp_tune(int fd)
 
 void dtpi_tcp_peer_text(int fd, char *text_out, size_t room)
 {
-    dtpi_sa sa = { 0 };
-    socklen_t len = sizeof(sa);
+    dtpi_sa sa;
 
-    if (getpeername(fd, &sa.any, &len) < 0 || (sa.any.sa_family != AF_INET && sa.any.sa_family != AF_INET6))
-        snprintf(text_out, room, "unknown");
-    else
+    if (dtpi_sa_peer(fd, &sa))
         dtpi_sa_text(&sa, text_out, room);
+    else
+        snprintf(text_out, room, "unknown");
 }

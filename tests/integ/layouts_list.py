@@ -595,6 +595,39 @@ def etc_hosts_is_empty(w):
     return {"root": f"10.0.0.1:{P}"}
 
 
+# ---- bulk data: UCX is told which device to use ----
+
+@layout(quick=True)
+def data_beside_docker0(w):
+    docker0_on_both_machines(w)
+    return {"root": f"10.0.0.1:{P}", "lane": "tcp/eth0"}
+
+
+@layout()
+def data_beside_twenty_bridges(w):
+    return dict(twenty_bridges(w), lane="tcp/eth0")
+
+
+@layout()
+def data_over_ipv6(w):
+    return dict(ipv6_only(w), lane="tcp/eth0")
+
+
+@layout()
+def data_over_one_card_of_four(w):
+    return dict(several_cards_one_reachable(w), lane="tcp/eth0")
+
+
+@layout()
+def data_through_a_router(w):
+    return dict(behind_a_router(w), lane="tcp/eth0")
+
+
+@layout()
+def data_beside_docker0_with_control_over_ucx(w):
+    return dict(data_beside_docker0(w), env={"DTP_NET": "ucx"})
+
+
 # ---- ports ----
 
 @layout(quick=True)
