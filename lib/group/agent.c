@@ -303,6 +303,17 @@ static void conn_closed(dtpi_link *link, void *user, dtp_status why)
 
 static const dtpi_link_ops conn_ops = { .frame = conn_frame, .closed = conn_closed };
 
+void agent_hs_init(const dtpi_agent *agent, dtpi_hs *hs, enum conn_role role, dtpi_hs_role hs_role)
+{
+    dtpi_hs_init(hs, &(dtpi_hs_opts){
+        .role = hs_role, .job = agent->job, .attempt = agent->o.attempt,
+        .generation = role == CONN_CONNECTING ? 0 : dtpi_core_generation(agent->core),
+        .world = agent->o.world_size,
+        .who = agent->o.host_rank_plus_1 - 1, .host = agent->host,
+        .secret = agent->insecure || agent->lacks_secret ? NULL : agent->secret,
+        .asks = agent->lacks_secret, .encrypts = agent->o.encrypt });
+}
+
 struct agent_conn *agent_conn_new(dtpi_agent *agent, int fd_take, enum conn_role role,
                                   dtpi_hs_role hs_role)
 {
@@ -315,13 +326,7 @@ struct agent_conn *agent_conn_new(dtpi_agent *agent, int fd_take, enum conn_role
     conn->role = role;
     conn->pidfd = -1;
     conn->since_ns = dtp_ctx_now_ns(agent->ctx);
-    dtpi_hs_init(&conn->hs, &(dtpi_hs_opts){
-        .role = hs_role, .job = agent->job, .attempt = agent->o.attempt,
-        .generation = role == CONN_CONNECTING ? 0 : dtpi_core_generation(agent->core),
-        .world = agent->o.world_size,
-        .who = agent->o.host_rank_plus_1 - 1, .host = agent->host,
-        .secret = agent->insecure || agent->lacks_secret ? NULL : agent->secret,
-        .asks = agent->lacks_secret, .encrypts = agent->o.encrypt });
+    agent_hs_init(agent, &conn->hs, role, hs_role);
     if (dtpi_link_open(agent->ctx, fd_take, DTPI_HS_MAX_FRAME, &conn_ops, conn, &conn->link, NULL) <
         0) {
         dtpi_free(a, conn, sizeof(*conn));

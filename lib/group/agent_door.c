@@ -236,16 +236,53 @@ static void accept_and_close(dtpi_agent *agent, int listen_fd)
     agent->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* A look at what is there already tells most garbage, before it costs anything. */
-static bool is_garbage(int fd, bool *has_data_out)
+/* A first message of one without our secret: answered as later, but without a connection of ours. */
+static bool is_of_a_stranger(dtpi_agent *agent, int fd, const uint8_t *data, size_t bytes,
+                             dtpi_hs_role role)
 {
-    uint8_t head[8];
-    const ssize_t n = recv(fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
+    DTPI_AUTO_BUF dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
+    dtpi_rd r = dtpi_rd_init(data, bytes);
+    size_t n;
+    dtp_error err;
+    dtpi_hs hs;
+
+    data = dtpi_rd_block(&r, DTPI_HS_MAX_FRAME, &n);
+    if (!data)
+        return false;           /* not all of it is there */
+    agent_hs_init(agent, &hs, CONN_STRANGER, role);
+    const bool is_ask = dtpi_hs_serve_ask(&hs, data, n, &err) != DTP_PENDING;
+    const dtp_status st = is_ask ? DTP_OK : dtpi_hs_serve(&hs, data, n, &b, &err);
+    if (st < 0 && !hs.is_ours && st != DTP_ERR_PROTO) {
+        say(agent, "a connection: %s", err.text);
+        dtpi_buf out = dtpi_buf_init(b.a);
+        b.len = 0;
+        dtpi_hs_refuse(&hs, &b, &err);
+        dtpi_wr_block(&out, b.data, b.len);
+        /* Who does not take it does without. */
+        const ssize_t n_sent = send(fd, out.data, out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)n_sent;
+        dtpi_buf_free(&out);
+    }
+    const bool is_hopeless = st < 0 && !hs.is_ours;
+    dtpi_hs_wipe(&hs);
+    return is_hopeless;
+}
+
+/* A look at what is there already tells most garbage, before it costs much. */
+static bool is_garbage(dtpi_agent *agent, int fd, dtpi_hs_role role, bool *has_data_out)
+{
+    uint8_t first[DTPI_HS_MAX_FRAME + 4];
+    const ssize_t n = recv(fd, first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
 
     *has_data_out = n > 0;
     if (n < 0)
         return errno != EAGAIN && errno != EINTR;
-    return n == 0 || !dtpi_hs_may_be_hello(head, (size_t)n);
+    if (n == 0 || !dtpi_hs_may_be_hello(first, (size_t)n))
+        return true;
+    if (!is_of_a_stranger(agent, fd, first, (size_t)n, role))
+        return false;
+    /* What stays unread would reset the connection, and with it the words of the refusal. */
+    return recv(fd, first, sizeof(first), MSG_DONTWAIT) != 0;
 }
 
 static bool is_allowed(dtpi_agent *agent, int fd, pid_t *pid_out)
@@ -261,10 +298,12 @@ static bool is_allowed(dtpi_agent *agent, int fd, pid_t *pid_out)
 static void welcome_stranger(dtpi_agent *agent, int fd_take, const struct sockaddr_storage *sa)
 {
     const bool is_unix = sa->ss_family == AF_UNIX;
+    const dtpi_hs_role role = is_unix ? DTPI_HS_RANK : DTPI_HS_AGENT;
     bool has_data;
     pid_t pid = 0;
 
-    if ((is_unix && !is_allowed(agent, fd_take, &pid)) || is_garbage(fd_take, &has_data)) {
+    if ((is_unix && !is_allowed(agent, fd_take, &pid)) ||
+        is_garbage(agent, fd_take, role, &has_data)) {
         dtpi_close_fd(&fd_take);
         return;
     }
@@ -272,8 +311,7 @@ static void welcome_stranger(dtpi_agent *agent, int fd_take, const struct sockad
         dtpi_tcp_tune(fd_take);
     if (agent->door.n >= MAX_STRANGERS + agent->o.n_local)
         make_room(agent);
-    struct agent_conn *conn = agent_conn_new(agent, fd_take, CONN_STRANGER,
-                                             is_unix ? DTPI_HS_RANK : DTPI_HS_AGENT);
+    struct agent_conn *conn = agent_conn_new(agent, fd_take, CONN_STRANGER, role);
     if (!conn) {
         dtpi_close_fd(&fd_take);
         return;

@@ -116,6 +116,7 @@ struct agent_conn *agent_conn_of(dtpi_agent *agent, enum conn_role role, uint32_
 struct agent_conn *agent_conn_new(dtpi_agent *agent, int fd_take, enum conn_role role,
                                   dtpi_hs_role hs_role);
 void agent_conn_close(struct agent_conn *conn);
+void agent_hs_init(const dtpi_agent *agent, dtpi_hs *hs, enum conn_role role, dtpi_hs_role hs_role);
 /* After every input: timers, and what could not be said from inside the core's callbacks. */
 void agent_after_input(dtpi_agent *agent);
 void agent_member_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);

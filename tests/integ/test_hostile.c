@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -34,6 +35,7 @@ struct shared {
     _Atomic uint64_t n_sent[N_PLACES], n_failed;
     _Atomic int n_joined;
     int64_t join_ns, barriers_ns;
+    _Atomic int64_t agents_us;  /* processor time of the agents */
 };
 
 struct world {
@@ -240,6 +242,10 @@ static void run_agent(const struct world *w, int node)
         RANK_CHECK(dtp_ctx_dispatch(ctx, -1, ERR) >= 0);
     dtpi_agent_close(agent);
     dtp_ctx_close(ctx);
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    atomic_fetch_add(&w->sh->agents_us, (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000 +
+                                            u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
 static void run_rank(const struct world *w, int rank)
@@ -338,23 +344,26 @@ static void measure(struct world *w, int rounds, bool prints)
     static const char *const places[N_PLACES] = { "nobody", "stand-in", "us" };
     int64_t *join = calloc((size_t)rounds * N_PLACES, sizeof(*join));
     int64_t *barriers = calloc((size_t)rounds * N_PLACES, sizeof(*barriers));
-    double span_s[N_PLACES] = { 0 };
+    double span_s[N_PLACES] = { 0 }, agents_ms[N_PLACES] = { 0 };
 
     for (int i = 0; i < rounds; i++)
         for (int place = 0; place < N_PLACES; place++) {
             atomic_store(&w->sh->place, place);
             const int64_t t = ranks_now_ns();
+            atomic_store(&w->sh->agents_us, 0);
             run_group(w);
+            agents_ms[place] += (double)w->sh->agents_us / 1000 / rounds;
             span_s[place] += (double)(ranks_now_ns() - t) / 1e9;
             join[place * rounds + i] = w->sh->join_ns;
             barriers[place * rounds + i] = w->sh->barriers_ns;
         }
     for (int place = 0; prints && place < N_PLACES; place++)
         printf("{\"bench\": \"hostile\", \"storm_at\": \"%s\", \"per_s\": %.0f, \"ranks\": %d, "
-               "\"rounds\": %d, \"join_ms\": %.2f, \"barriers\": %d, \"barriers_ms\": %.2f}\n",
+               "\"rounds\": %d, \"join_ms\": %.2f, \"barriers\": %d, \"barriers_ms\": %.2f, "
+               "\"agents_cpu_ms\": %.1f}\n",
                places[place], (double)w->sh->n_sent[place] / span_s[place], N_RANKS, rounds,
                median_ms(&join[place * rounds], rounds), w->n_barriers,
-               median_ms(&barriers[place * rounds], rounds));
+               median_ms(&barriers[place * rounds], rounds), agents_ms[place]);
     free(join);
     free(barriers);
 }
