@@ -367,6 +367,7 @@ void agent_after_input(dtpi_agent *agent)
     if (agent->trouble.status < 0 && agent->parent)
         dtpi_link_break(agent->parent->link);
     agent_tree_orphan(agent);
+    agent_note_newcomers(agent);
     at = DTPI_MIN(dtpi_core_next_ns(agent->core), agent_parent_next_ns(agent));
     at = DTPI_MIN(at, DTPI_MIN(agent_door_next_ns(agent), agent_tree_next_ns(agent)));
     if (agent->timer.slot && agent->timer.at_ns <= at)

@@ -31,6 +31,11 @@ void agent_set_word(dtpi_agent *agent, dtp_status status)
     dtpi_control_set(agent->control, status);
 }
 
+void agent_note_newcomers(dtpi_agent *agent)
+{
+    atomic_store(&agent->control->n_waiting, dtpi_core_n_newcomers(agent->core));
+}
+
 static dtp_status make_file(const char *name, uint64_t bytes, int *fd_out, dtp_error *err)
 {
     DTPI_AUTO_FD int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -126,9 +131,11 @@ static void write_rows(dtpi_buf *b, const uint8_t *rows, uint32_t n)
 static void write_table(dtpi_agent *agent, dtpi_buf *b)
 {
     const uint32_t n_nodes = dtpi_core_n_nodes(agent->core);
+    const uint32_t n_all = dtpi_core_n_rows(agent->core);
     uint32_t n_rows;
+    dtpi_row r = { 0 };
     dtpi_node n = { 0 };
-    const struct shared_table head = { SHARED_MAGIC, DTPI_WIRE_VERSION, agent->o.world_size, n_nodes };
+    const struct shared_table head = { SHARED_MAGIC, DTPI_WIRE_VERSION, n_all, n_nodes };
 
     dtpi_buf_append(b, &head, sizeof(head));
     for (uint32_t i = 0; i < agent->o.world_size; i += n_rows) {
@@ -136,6 +143,12 @@ static void write_table(dtpi_agent *agent, dtpi_buf *b)
         write_rows(b, rows, n_rows);
         if (!rows)
             break;
+    }
+    /* Newcomers. */
+    for (uint32_t i = agent->o.world_size; i < n_all; i++) {
+        dtpi_core_row(agent->core, (int32_t)i, &r);
+        const struct shared_row row = { r.node, r.local_rank, r.pid, 0 };
+        dtpi_buf_append(b, &row, sizeof(row));
     }
     for (uint32_t i = 0; i < n_nodes; i++) {
         dtpi_core_node(agent->core, i, &n);
@@ -152,6 +165,8 @@ static dtp_status publish_table(dtpi_agent *agent, dtp_error *err)
     write_table(agent, &b);
     if (b.failed)
         return dtpi_fail_nomem(err, 0);
+    dtpi_close_fd(&agent->table_fd);
+    agent->n_table_rows = dtpi_core_n_rows(agent->core);
     dtp_status st = make_file("dtp-table", b.len, &agent->table_fd, err);
     if (st < 0)
         return st;
@@ -202,11 +217,13 @@ void agent_welcome_all(dtpi_agent *agent)
     dtpi_close_fd(&agent->control_fd);      /* all who ever get it have it */
 }
 
-/* A generation begins: its members get a control page of its own, the table stays. */
+/* A generation begins: its members get a control page of its own; and a table where there are newcomers. */
 void agent_formed_all(dtpi_agent *agent, dtpi_msg *msg)
 {
     drop_memories(agent);
-    if (agent_files_open(agent, &agent->trouble) < 0)
+    if (agent_files_open(agent, &agent->trouble) < 0 ||
+        (agent->n_table_rows != dtpi_core_n_rows(agent->core) &&
+         publish_table(agent, &agent->trouble) < 0))
         return;
     const int fds[2] = { agent->control_fd, agent->table_fd };
     for (uint32_t i = 0; i < agent->n_by_local; i++)

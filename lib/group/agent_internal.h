@@ -104,6 +104,7 @@ struct dtpi_agent {
 
     /* agent_files.c */
     int control_fd, table_fd;
+    uint32_t n_table_rows;
     struct control_page *control;
     struct agent_memory *memory;
 
@@ -201,6 +202,8 @@ void agent_files_say_met(dtpi_agent *agent, const struct agent_conn *conn);
 void agent_files_close(dtpi_agent *agent);
 void agent_set_word(dtpi_agent *agent, dtp_status status);
 void agent_welcome_all(dtpi_agent *agent);
+/* How many newcomers wait, for all on the node to read. */
+void agent_note_newcomers(dtpi_agent *agent);
 void agent_formed_all(dtpi_agent *agent, dtpi_msg *msg);
 /* True where the message was about node memory. */
 bool agent_memory_frame(struct agent_conn *conn, const uint8_t *data, size_t bytes);

@@ -66,7 +66,7 @@ static bool read_ranks(dtpi_core *c, const dtpi_frame *f, uint64_t *node_out, dt
     dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
 
     *node_out = dtpi_rd_u64(&r);
-    return dtpi_ranges_read(&r, c->o.world_size, out) && dtpi_rd_done(&r);
+    return dtpi_ranges_read(&r, core_limit(c), out) && dtpi_rd_done(&r);
 }
 
 /* ---- an agent below is lost: who may come back ---- */
@@ -219,6 +219,7 @@ void core_say_again(dtpi_core *c)
     if (c->came_back && c->has_parent)
         say_who_is_here(c);
     c->came_back = false;
+    core_newcomers_again(c);
     for (uint32_t i = 0; i < c->n_members; i++)
         if (core_is_dead(c, c->members[i]))
             dtpi_buf_append(&dead, &c->members[i], sizeof(c->members[i]));

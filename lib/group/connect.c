@@ -121,6 +121,8 @@ static dtp_status wait_welcome(struct session *s, int64_t deadline_ns, dtp_error
 {
     dtp_status st = dtpi_ctx_wait(s->ctx, is_settled, s, deadline_ns, err);
 
+    if (st == DTP_ERR_TIMEOUT && s->newcomer)
+        return dtpi_fail(err, st, "no re-form took this newcomer in within %d ms", s->timeout_ms);
     if (st == DTP_ERR_TIMEOUT) {
         dtpi_buf b = session_begin(s, DTPI_F_EXPIRE, DTPI_WORLD_ID, 0, 0);
         if (s->state == SESSION_JOINING)
@@ -214,7 +216,7 @@ static dtp_status find_socket(const dtp_group_opts *o, char *derived, size_t roo
 {
     if (sodium_init() < 0)
         return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "libsodium does not start");
-    *is_host_out = !o->agent && o->local_rank == 0;
+    *is_host_out = !o->agent && o->local_rank == 0 && o->rank != DTP_RANK_NEW;
     if (!o->agent)
         return derive_socket(o, derived, room, err);
     *derived = '\0';
@@ -227,7 +229,7 @@ void session_say_why(struct session *s, const dtp_group_opts *o, const dtp_error
     char derived[64];
     bool is_host;
 
-    if (s->is_told || why->status == DTP_ERR_TIMEOUT)
+    if (s->is_told || why->status == DTP_ERR_TIMEOUT || o->rank == DTP_RANK_NEW)
         return;
     if (s->link && s->is_proven) {
         session_announce(s, why);

@@ -33,6 +33,8 @@ dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, v
     c->is_judge = opts->is_root;
     c->orphans = dtpi_buf_init(&c->a);
     c->said_orphans = dtpi_buf_init(&c->a);
+    c->newcomers = dtpi_buf_init(&c->a);
+    c->extras = dtpi_buf_init(&c->a);
     c->orphan_until_ns = c->succeed_at_ns = c->orphans_until_ns = INT64_MAX;
     core_reform_init(c);
     c->flush_at_ns = c->probe_at_ns = INT64_MAX;
@@ -73,6 +75,8 @@ void dtpi_core_free(dtpi_core *c)
     core_reform_free(c);
     dtpi_buf_free(&c->orphans);
     dtpi_buf_free(&c->said_orphans);
+    dtpi_buf_free(&c->newcomers);
+    dtpi_buf_free(&c->extras);
     dtpi_msg_unref(c->formed);
     dtpi_free(&a, c->members, c->n_members * sizeof(*c->members));
     dtpi_free(&a, c->locals, c->n_locals * sizeof(*c->locals));
@@ -262,6 +266,7 @@ void dtpi_core_parent_open(dtpi_core *c, int64_t now_ns)
     if (came_back)
         core_attach_say(c);
     core_deaths_up(c);
+    core_newcomers_again(c);
     /* What happened here while nobody above could be told. */
     if (c->has_verdict && !came_back)
         core_death_up(c, &c->verdict);
@@ -417,6 +422,8 @@ void dtpi_core_child_msg(dtpi_core *c, uint32_t slot, const dtpi_in *in,
         ok = core_on_reform_child(c, slot, &f);
     else if (f.type == DTPI_F_VERDICT)
         core_on_verdict_below(c, &f, in);
+    else if (f.type == DTPI_F_NEW)
+        ok = core_on_new(c, slot, &f);
     else if (f.type == DTPI_F_ATTACH)
         ok = core_on_attach(c, slot, &f);
     else if (f.type == DTPI_F_ORPHANS)
@@ -496,7 +503,9 @@ void dtpi_core_local_end(dtpi_core *c, uint32_t slot, const char *cause, int64_t
     if (slot >= c->n_locals || (!c->locals[slot].used && !c->locals[slot].joined))
         return;
     const struct core_local l = c->locals[slot];
-    c->locals[slot].used = false;
+    c->locals[slot].used = c->locals[slot].is_new = false;
+    if (l.is_new)
+        core_newcomer_ends(c, DTPI_VIA_LOCAL, slot);
     if (l.joined && !l.left)
         core_death_of_local(c, l.rank, l.pid, cause);
     core_reform_check(c);
@@ -508,6 +517,7 @@ void dtpi_core_child_end(dtpi_core *c, uint32_t slot, int64_t now_ns)
     if (!is_child(c, slot))
         return;
     c->children[slot].used = false;
+    core_newcomer_ends(c, (int32_t)slot, 0);
     if (c->children[slot].bye)
         core_child_left(c, slot);
     else
@@ -659,7 +669,7 @@ void dtpi_core_bye(dtpi_core *c)
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
 
     for (uint32_t i = 0; i < c->n_locals; i++)
-        if (c->locals[i].used && !c->locals[i].left)
+        if (core_is_local_member(c, i))
             core_send_local(c, i, m);
     for (uint32_t i = 0; i < c->n_children; i++)
         if (c->children[i].used)
@@ -699,7 +709,7 @@ bool dtpi_core_is_done(const dtpi_core *c)
     if (c->n_joined_local == 0)
         return c->has_verdict;
     for (uint32_t i = 0; i < c->n_locals; i++)
-        if (c->locals[i].used && !c->locals[i].left)
+        if (core_is_local_member(c, i))
             return false;
     return c->has_table || c->has_verdict || c->n_joined_local >= c->o.n_local;
 }

@@ -70,6 +70,7 @@ struct core_node {
 struct core_local {
     bool used, joined, left, sent;      /* sent: its row went up */
     bool calls;                 /* for a re-form */
+    bool is_new;                /* waits for one */
     int32_t rank, pid;
     uint32_t local_rank;
 };
@@ -175,6 +176,8 @@ struct dtpi_core {
     uint32_t generation;
     int32_t *members;           /* identities in this generation, ascending; NULL: all of the first */
     uint32_t n_members;
+    dtpi_buf newcomers;         /* newcomer.c */
+    dtpi_buf extras;            /* struct core_row: of those taken in since the first generation */
     uint64_t n_stale;           /* messages of another generation, dropped */
     bool is_alone;              /* its parent is gone, and no other was found */
     bool is_judge;              /* the root, or who stands in for it */
@@ -335,6 +338,21 @@ void core_reform_lost(dtpi_core *c, const int32_t *lost, uint32_t n);
 void core_reform_again(dtpi_core *c);
 void core_reform_tick(dtpi_core *c);
 int64_t core_reform_next_ns(const dtpi_core *c);
+
+/* newcomer.c */
+/* There, has not left, and does not wait to be taken in. */
+bool core_is_local_member(const dtpi_core *c, uint32_t slot);
+void core_newcomer_joins(dtpi_core *c, uint32_t slot, uint32_t local_rank, int32_t pid, uint64_t id);
+/* Of a local slot, or all behind a child. */
+void core_newcomer_ends(dtpi_core *c, int32_t via, uint32_t slot);
+bool core_on_new(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
+void core_newcomers_again(dtpi_core *c);
+/* At the judge: writes them, and appends their identities to the members. */
+void core_newcomers_write(const dtpi_core *c, dtpi_buf *b, dtpi_buf *members);
+/* They have rows and routes from now on; false: malformed, or no memory. */
+bool core_newcomers_take(dtpi_core *c, dtpi_rd r);
+const struct core_row *core_extra(const dtpi_core *c, int32_t rank);    /* NULL: none */
+uint32_t core_limit(const dtpi_core *c);    /* all identities are below */
 
 /* attach.c */
 /* The parent ended: false where no other can be sought. */

@@ -50,7 +50,8 @@ typedef enum dtpi_frame_type {
     DTPI_F_PLACE = 32,      /* and the answer: my child, or another's */
     DTPI_F_ORPHANS = 33,    /* up: ranks whose agents lost their way to the root and may come back */
     DTPI_F_ATTACH = 34,     /* up: these came back, through the sender */
-    DTPI_F_END = 35
+    DTPI_F_NEW = 35,        /* up: one that wants to be taken in by a re-form, or no longer */
+    DTPI_F_END = 36
 } dtpi_frame_type;
 
 typedef struct dtpi_frame {
@@ -123,8 +124,18 @@ bool dtpi_verdict_read(const dtpi_frame *f, uint32_t world, dtpi_verdict *out, i
 /* Ranges of ranks below `limit`, ascending: appended to `out` one by one, int32_t. */
 void dtpi_ranges_write(dtpi_buf *b, const int32_t *ranks, uint32_t n);
 bool dtpi_ranges_read(dtpi_rd *r, uint32_t limit, dtpi_buf *out);
-/* The body of FORMED; `members_out` gets the identities, ascending. */
+/*
+ * The body of FORMED; `members_out` gets the identities, ascending, `new_out` begins at the number of
+ * newcomers.
+ */
 bool dtpi_formed_read(const dtpi_frame *f, uint32_t limit, dtp_status *status_out, char *text_out,
-                      size_t room, dtpi_buf *members_out);
+                      size_t room, dtpi_buf *members_out, dtpi_rd *new_out);
+/* A newcomer as FORMED names it; their identities follow each other. */
+typedef struct dtpi_newcomer {
+    uint64_t id;
+    uint32_t node, local_rank;
+    int32_t pid;
+} dtpi_newcomer;
+bool dtpi_newcomer_read(dtpi_rd *r, dtpi_newcomer *out);
 
 #endif /* DTPI_GROUP_FRAME_H */

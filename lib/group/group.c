@@ -24,6 +24,17 @@ static dtp_status check_secret(const dtp_group_opts *o, dtp_error *err)
     return DTP_OK;
 }
 
+/* One that is to be taken in by a group that stands: its local rank is only told on. */
+static dtp_status check_newcomer(const dtp_group_opts *o, dtp_error *err)
+{
+    if (o->world_size < 2)
+        return dtpi_fail(err, DTP_ERR_INVAL, "a newcomer names the group's first world size, at least 2, not %d",
+                         o->world_size);
+    if (o->local_rank < 0)
+        return dtpi_fail(err, DTP_ERR_RANGE, "a newcomer with local rank %d", o->local_rank);
+    return check_secret(o, err);
+}
+
 static dtp_status check_opts(dtp_group_opts *o, bool has_board, dtp_error *err)
 {
     if (!o->job)
@@ -35,6 +46,8 @@ static dtp_status check_opts(dtp_group_opts *o, bool has_board, dtp_error *err)
     if (o->world_size < 0 || o->world_size > DTPI_WORLD_MAX)
         return dtpi_fail(err, DTP_ERR_RANGE, "a group of %d ranks: at most %d are possible",
                          o->world_size, DTPI_WORLD_MAX);
+    if (o->rank == DTP_RANK_NEW)
+        return check_newcomer(o, err);
     if (o->rank < 0 || o->rank >= DTPI_MAX(o->world_size, 1))
         return dtpi_fail_rank(err, DTP_ERR_RANGE, o->rank, "rank %d is outside a group of %d",
                               o->rank, DTPI_MAX(o->world_size, 1));
@@ -55,9 +68,20 @@ static dtp_status check_opts(dtp_group_opts *o, bool has_board, dtp_error *err)
     return check_secret(o, err);
 }
 
+static dtp_status join_as_newcomer(dtp_ctx *ctx, const dtp_group_opts *o, dtp_group **group_out,
+                                   dtp_error *err)
+{
+    struct session *s;
+
+    const dtp_status st = session_open(ctx, o, NULL, &s, err);
+    return st < 0 ? st : session_group(ctx, s, group_out, err);
+}
+
 static dtp_status join(dtp_ctx *ctx, const dtp_group_opts *o, const dtpi_board_opts *board,
                        dtp_group **group_out, dtp_error *err)
 {
+    if (o->rank == DTP_RANK_NEW)
+        return join_as_newcomer(ctx, o, group_out, err);
     dtp_group *g = dtpi_alloc(dtpi_ctx_alloc(ctx), sizeof(*g));
 
     if (!g) {

@@ -74,6 +74,7 @@ struct session {
     uint32_t attempt, generation;
     uint32_t round;             /* re-forms of this generation that failed */
     struct renewal *renewal;
+    uint64_t newcomer;          /* chosen by a rank that waits to be taken in; 0: it is none */
     int timeout_ms;
     char job[64];
     dtpi_link *link;            /* NULL: a group of one */
@@ -165,6 +166,8 @@ dtp_status session_open_alone(struct session *s, dtp_error *err);
 
 /* renew.c: the next generation */
 void session_formed(struct session *s, const dtpi_frame *f);
+/* The group of all ranks of a session; closes it where that fails. */
+dtp_status session_group(dtp_ctx *ctx, struct session *s, dtp_group **out, dtp_error *err);
 void session_other_generation(struct session *s, const dtpi_frame *f);
 /* Rank in the group of all ranks of this generation; -1: none. */
 int32_t session_rank_of(const struct session *s, int32_t identity);

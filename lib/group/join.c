@@ -145,10 +145,16 @@ void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
     const uint32_t world = dtpi_rd_u32(&r);
     const uint32_t local_rank = dtpi_rd_u32(&r);
     const int32_t own_pid = (int32_t)dtpi_rd_u32(&r);
+    const bool is_new = f->rank == DTP_RANK_NEW && c->locals[slot].rank == DTP_RANK_NEW;
+    const uint64_t id = is_new ? dtpi_rd_u64(&r) : 0;
 
-    c->n_came++;
+    c->n_came += !is_new;
     if (!dtpi_rd_done(&r) || local_rank >= DTPI_WORLD_MAX) {
         core_refuse(c, slot, DTP_ERR_PROTO, "malformed join of rank %d", c->locals[slot].rank);
+        return;
+    }
+    if (is_new && world == c->o.world_size && !c->locals[slot].is_new) {
+        core_newcomer_joins(c, slot, local_rank, own_pid, id);
         return;
     }
     if (!check_join(c, slot, f->rank, world))

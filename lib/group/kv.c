@@ -227,7 +227,7 @@ bool core_on_kv(dtpi_core *c, struct core_group *g, const dtpi_frame *f, const d
 
 void core_on_value(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in)
 {
-    if (f->rank < 0 || f->rank >= (int32_t)c->o.world_size)
+    if (f->rank < 0 || f->rank >= (int32_t)core_limit(c))
         return;
     DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
     if (m)

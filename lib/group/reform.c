@@ -204,6 +204,7 @@ void core_reform_again(dtpi_core *c)
 }
 
 static void form(dtpi_core *c);
+static bool apply_formed(dtpi_core *c, dtpi_msg *m);
 static void form_failed(dtpi_core *c, dtp_status status, const char *text);
 
 static bool is_aborted(const dtpi_core *c)
@@ -225,7 +226,7 @@ void core_reform_check(dtpi_core *c)
                     "reached");
     } else if (c->is_judge && r->is_on && !c->verdict_due && is_complete(c)) {
         sort_callers(c);
-        if (n_callers(c) >= DTPI_MAX(r->min_size, 1u))
+        if (n_callers(c) > 0 && n_callers(c) + dtpi_core_n_newcomers(c) >= r->min_size)
             form(c);
     }
 }
@@ -253,7 +254,7 @@ bool core_on_reform_child(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
 
     if (f->seq != c->reform.round)
         return true;
-    if (!dtpi_ranges_read(&rd, c->o.world_size, &c->reform.callers) || !dtpi_rd_done(&rd)) {
+    if (!dtpi_ranges_read(&rd, core_limit(c), &c->reform.callers) || !dtpi_rd_done(&rd)) {
         c->reform.callers.len = before;
         return false;
     }
@@ -305,11 +306,12 @@ static void form_failed(dtpi_core *c, dtp_status status, const char *text)
 
     dtpi_wr_u32(&b, (uint32_t)status);
     dtpi_wr_text(&b, text);
-    dtpi_wr_u32(&b, 0);
+    dtpi_wr_u32(&b, 0);         /* no members */
+    dtpi_wr_u32(&b, 0);         /* no newcomers */
     DTPI_AUTO(msg) dtpi_msg *m = core_msg(c, &b);
     tell_formed(c, m);
     for (uint32_t i = 0; m && i < c->n_locals; i++)
-        if (c->locals[i].used && !c->locals[i].left)
+        if (core_is_local_member(c, i))
             core_send_local(c, i, m);
     c->reform.round++;
     reform_reset(c);
@@ -356,10 +358,10 @@ static bool add_world(dtpi_core *c)
 }
 
 /* Begins the next generation with the members, ascending; the message says it to all below. */
-static void begin_generation(dtpi_core *c, int32_t *members_take, uint32_t n, dtpi_msg *m)
+static void begin_generation(dtpi_core *c, int32_t *members_take, uint32_t n, dtpi_msg *m, dtpi_rd new)
 {
     leave_out(c, members_take, n);
-    for (int32_t i = 0; i < (int32_t)c->o.world_size; i++)
+    for (int32_t i = 0; i < (int32_t)core_limit(c); i++)
         if (!is_member(members_take, n, i))
             core_set_dead(c, i);
     tell_formed(c, m);
@@ -368,12 +370,13 @@ static void begin_generation(dtpi_core *c, int32_t *members_take, uint32_t n, dt
     dtpi_free(&c->a, c->members, c->n_members * sizeof(*c->members));
     c->members = members_take;
     c->n_members = n;
+    const bool fits = core_newcomers_take(c, new);
     c->generation++;
     dtpi_msg_unref(c->formed);
     c->formed = dtpi_msg_ref(m);
     c->reform.round = 0;
     reform_reset(c);
-    if (!add_world(c)) {
+    if (!fits || !add_world(c)) {
         core_nomem(c);
         return;
     }
@@ -381,10 +384,70 @@ static void begin_generation(dtpi_core *c, int32_t *members_take, uint32_t n, dt
         c->ops->formed(c->user, m);
     } else {
         for (uint32_t i = 0; i < c->n_locals; i++)
-            if (c->locals[i].used && !c->locals[i].left)
+            if (core_is_local_member(c, i))
                 core_send_local(c, i, m);
     }
     core_say_again(c);
+}
+
+static dtpi_msg *formed_msg(dtpi_core *c)
+{
+    DTPI_AUTO_BUF dtpi_buf members = dtpi_buf_init(&c->a);
+    DTPI_AUTO_BUF dtpi_buf new = dtpi_buf_init(&c->a);
+    dtpi_buf b = core_begin(c, DTPI_F_FORMED, DTPI_WORLD_ID, 0, c->reform.round, -1);
+
+    dtpi_buf_append(&members, callers(c), c->reform.callers.len);
+    core_newcomers_write(c, &new, &members);
+    dtpi_wr_u32(&b, DTP_OK);
+    dtpi_wr_text(&b, "");
+    dtpi_ranges_write(&b, (const int32_t *)(const void *)members.data,
+                      (uint32_t)(members.len / sizeof(int32_t)));
+    dtpi_buf_append(&b, new.data, new.len);
+    b.failed |= members.failed || new.failed || c->reform.callers.failed;
+    return dtpi_msg_new(&b);
+}
+
+bool dtpi_formed_read(const dtpi_frame *f, uint32_t limit, dtp_status *status_out, char *text_out,
+                      size_t room, dtpi_buf *members_out, dtpi_rd *new_out)
+{
+    dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
+    dtpi_newcomer new;
+
+    *status_out = (dtp_status)dtpi_rd_u32(&r);
+    dtpi_rd_text(&r, text_out, room);
+    /* A newcomer takes twenty bytes: so many more identities there can be. */
+    if (r.failed || *status_out > 0 ||
+        !dtpi_ranges_read(&r, limit + (uint32_t)(f->bytes / 20), members_out))
+        return false;
+    *new_out = r;
+    for (uint32_t i = dtpi_rd_u32(&r); i > 0 && !r.failed; i--)
+        dtpi_newcomer_read(&r, &new);
+    return dtpi_rd_done(&r) && (*status_out < 0 || members_out->len > 0 || members_out->failed);
+}
+
+/* True also where the message is malformed, and nothing happens; false without memory. */
+static bool apply_formed(dtpi_core *c, dtpi_msg *m)
+{
+    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(&c->a);
+    char text[DTP_ERROR_TEXT];
+    dtp_status status;
+    dtpi_frame f;
+    dtpi_rd new;
+
+    if (!dtpi_frame_read(m->buf.data, m->buf.len, &f) ||
+        !dtpi_formed_read(&f, core_limit(c), &status, text, sizeof(text), &list, &new))
+        return true;
+    if (status < 0) {
+        form_failed(c, status, text);
+        return true;
+    }
+    const uint32_t n = (uint32_t)(list.len / sizeof(int32_t));
+    int32_t *members = list.failed ? NULL : dtpi_alloc_array(&c->a, n, sizeof(*members));
+    if (!members)
+        return false;
+    memcpy(members, list.data, n * sizeof(*members));
+    begin_generation(c, members, n, m, new);
+    return true;
 }
 
 static void form(dtpi_core *c)
@@ -393,69 +456,27 @@ static void form(dtpi_core *c)
     char text[DTP_ERROR_TEXT];
 
     sort_callers(c);
-    const uint32_t n = n_callers(c);
     if (!core_has_quorum(c, &here, &all)) {
         snprintf(text, sizeof(text), "re-form: ranks of %u of %u nodes are here, and at least half of the nodes "
                  "must go on%s", here, all, c->o.is_root ? "" : ", more without the root agent");
         form_failed(c, DTP_ERR_PEER, text);
         return;
     }
-    int32_t *members = dtpi_alloc_array(&c->a, n, sizeof(*members));
-
-    if (!members || c->reform.callers.failed) {
-        dtpi_free(&c->a, members, n * sizeof(*members));
+    DTPI_AUTO(msg) dtpi_msg *m = formed_msg(c);
+    if (!m || !apply_formed(c, m))
         form_failed(c, DTP_ERR_NOMEM, "the root agent is out of memory");
-        return;
-    }
-    memcpy(members, c->reform.callers.data, n * sizeof(*members));
-    dtpi_buf b = core_begin(c, DTPI_F_FORMED, DTPI_WORLD_ID, 0, c->reform.round, -1);
-    dtpi_wr_u32(&b, DTP_OK);
-    dtpi_wr_text(&b, "");
-    dtpi_ranges_write(&b, members, n);
-    DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
-    if (m)
-        begin_generation(c, members, n, m);
-    else
-        form_failed(c, DTP_ERR_NOMEM, "the root agent is out of memory");
-    if (!m)
-        dtpi_free(&c->a, members, n * sizeof(*members));
-}
-
-bool dtpi_formed_read(const dtpi_frame *f, uint32_t limit, dtp_status *status_out, char *text_out,
-                      size_t room, dtpi_buf *members_out)
-{
-    dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
-
-    *status_out = (dtp_status)dtpi_rd_u32(&r);
-    dtpi_rd_text(&r, text_out, room);
-    return !r.failed && *status_out <= 0 && dtpi_ranges_read(&r, limit, members_out) &&
-           dtpi_rd_done(&r) && (*status_out < 0 || members_out->len > 0 || members_out->failed);
 }
 
 /* From the parent: the root has formed, or not. */
 void core_on_formed(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in)
 {
-    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(&c->a);
-    char text[DTP_ERROR_TEXT];
-    dtp_status status;
+    DTPI_AUTO(msg) dtpi_msg *m = NULL;
 
-    if (!c->has_table || f->seq != c->reform.round ||
-        !dtpi_formed_read(f, c->o.world_size, &status, text, sizeof(text), &list))
+    if (!c->has_table || f->seq != c->reform.round)
         return;
-    if (status < 0) {
-        form_failed(c, status, text);
-        return;
-    }
-    const uint32_t n = (uint32_t)(list.len / sizeof(int32_t));
-    int32_t *members = list.failed ? NULL : dtpi_alloc_array(&c->a, n, sizeof(*members));
-    DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, in);
-    if (!members || !m) {
-        dtpi_free(&c->a, members, n * sizeof(*members));
+    m = core_keep(c, in);
+    if (m && !apply_formed(c, m))
         core_nomem(c);
-        return;
-    }
-    memcpy(members, list.data, n * sizeof(*members));
-    begin_generation(c, members, n, m);
 }
 
 /* ---- time, and an end ---- */
@@ -478,8 +499,8 @@ void core_reform_tick(dtpi_core *c)
         form_failed(c, c->verdict.status, c->verdict.text);
         return;
     }
-    const uint32_t n = n_callers(c), least = DTPI_MAX(r->min_size, 1u);
-    if (n >= least) {
+    const uint32_t n = n_callers(c) + dtpi_core_n_newcomers(c), least = DTPI_MAX(r->min_size, 1u);
+    if (n_callers(c) > 0 && n >= least) {
         form(c);
         return;
     }

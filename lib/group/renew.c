@@ -138,6 +138,38 @@ static dtp_status make_next(struct session *s, const dtpi_buf *members, int cont
     return st;
 }
 
+/* Identities of newcomers follow each other, and are the last of the members. */
+static int32_t own_identity(const struct session *s, const dtpi_buf *members, dtpi_rd new)
+{
+    const uint32_t n = (uint32_t)(members->len / sizeof(int32_t)), n_new = dtpi_rd_u32(&new);
+    const int32_t *list = (const int32_t *)(const void *)members->data;
+    dtpi_newcomer one;
+
+    for (uint32_t i = 0; i < n_new && n_new <= n && dtpi_newcomer_read(&new, &one); i++)
+        if (one.id == s->newcomer)
+            return list[n - n_new + i];
+    return -1;
+}
+
+/* A newcomer joins with the generation that takes it in. */
+static void taken_in(struct session *s, const dtpi_frame *f, const dtpi_buf *members, dtpi_rd new)
+{
+    DTPI_AUTO_FD int control_fd = dtpi_link_take_fd(s->link);
+    DTPI_AUTO_FD int table_fd = dtpi_link_take_fd(s->link);
+    const int32_t identity = own_identity(s, members, new);
+
+    if (identity < 0 || s->state != SESSION_JOINING)
+        return;
+    s->rank = identity;
+    s->newcomer = 0;
+    s->generation = f->generation + 1;
+    if (members->failed || !take_members(s, members))
+        dtpi_fail_nomem(&s->join_error, members->len);
+    else
+        session_map_files(s, control_fd, table_fd, &s->join_error);
+    s->state = s->join_error.status < 0 ? SESSION_FAILED : SESSION_MEMBER;
+}
+
 void session_formed(struct session *s, const dtpi_frame *f)
 {
     DTPI_AUTO_BUF dtpi_buf members = dtpi_buf_init(dtpi_ctx_alloc(s->ctx));
@@ -146,10 +178,16 @@ void session_formed(struct session *s, const dtpi_frame *f)
     DTPI_AUTO_FD int table_fd = -1;
     char text[DTP_ERROR_TEXT];
     dtp_status status;
+    dtpi_rd new;
 
-    if (f->seq != s->round ||
-        !dtpi_formed_read(f, DTPI_WORLD_MAX, &status, text, sizeof(text), &members))
+    if ((f->seq != s->round && !s->newcomer) ||
+        !dtpi_formed_read(f, (uint32_t)s->world, &status, text, sizeof(text), &members, &new))
         return;
+    if (s->newcomer) {
+        if (status == DTP_OK)
+            taken_in(s, f, &members, new);
+        return;
+    }
     if (status < 0) {
         s->round++;
         if (r) {
@@ -270,7 +308,7 @@ static dtp_status alone_again(struct session *old, struct session **out, dtp_err
     return DTP_OK;
 }
 
-static dtp_status make_group(dtp_ctx *ctx, struct session *s, dtp_group **out, dtp_error *err)
+dtp_status session_group(dtp_ctx *ctx, struct session *s, dtp_group **out, dtp_error *err)
 {
     const dtp_allocator *a = dtpi_ctx_alloc(ctx);
     dtp_group *g = dtpi_alloc(a, sizeof(*g));
@@ -331,7 +369,7 @@ static dtp_status reform(dtp_group *g, const dtp_reform_opts *user, dtp_group **
         st = await_next(g->session,
                         dtpi_ctx_deadline(g->ctx, o.timeout_ms, g->session->timeout_ms),
                         (uint32_t)o.min_size, &next, err);
-    return st < 0 ? st : make_group(g->ctx, next, out, err);
+    return st < 0 ? st : session_group(g->ctx, next, out, err);
 }
 
 dtp_status dtp_group_reform(dtp_group *g, const dtp_reform_opts *opts, dtp_group **group_out,

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sodium.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -116,6 +117,9 @@ dtp_status session_map_files(struct session *s, int control_fd, int table_fd, dt
         return dtpi_fail(err, DTP_ERR_NOMEM, "cannot map the table of ranks: %m");
     s->table = t;
     s->table_bytes = (size_t)st.st_size;
+    /* Newcomers have rows, too. */
+    if (s->generation > 1 && s->table->n_ranks <= DTPI_WORLD_MAX)
+        s->world = (int32_t)s->table->n_ranks;
     if (!table_fits(s))
         return dtpi_fail(err, DTP_ERR_PROTO, "the agent's table of ranks is malformed");
     return DTP_OK;
@@ -329,6 +333,8 @@ static void send_join(struct session *s)
     dtpi_wr_u32(&b, (uint32_t)s->world);
     dtpi_wr_u32(&b, (uint32_t)s->local_rank);
     dtpi_wr_u32(&b, (uint32_t)getpid());
+    if (s->newcomer)
+        dtpi_wr_u64(&b, s->newcomer);
     if (!session_send(s, &b))
         cannot_send(s);
 }
@@ -531,6 +537,8 @@ static struct session *session_new(dtp_ctx *ctx, const dtp_group_opts *o, dtp_er
     }
     s->ctx = ctx;
     s->rank = o->rank;
+    while (o->rank == DTP_RANK_NEW && s->newcomer == 0)
+        randombytes_buf(&s->newcomer, sizeof(s->newcomer));
     s->world = o->world_size;
     s->local_rank = o->local_rank;
     s->attempt = o->attempt;

@@ -57,7 +57,7 @@ static const uint8_t *row_of(const dtpi_core *c, int32_t rank)
 {
     struct core_part p;
 
-    if (!c->has_table)
+    if (!c->has_table || rank >= (int32_t)c->o.world_size)
         return NULL;
     const dtpi_msg *m = c->parts[core_first_row_part(c) + (uint32_t)rank / core_rows_per_part(c)];
     if (!core_part_read(m, &p))
@@ -96,7 +96,7 @@ static bool node_of(const dtpi_core *c, uint32_t node, struct core_node *out)
 
 bool core_is_rank(const dtpi_core *c, int32_t rank)
 {
-    return rank >= 0 && rank < (int32_t)c->o.world_size;
+    return rank >= 0 && rank < (int32_t)core_limit(c);
 }
 
 bool core_is_known(const dtpi_core *c, int32_t rank)
@@ -112,6 +112,9 @@ uint32_t core_node_of(const dtpi_core *c, int32_t rank)
         const uint32_t node = number_at(row);
         return node < c->n_nodes ? node : CORE_NO_NODE;
     }
+    const struct core_row *extra = core_extra(c, rank);
+    if (extra)
+        return extra->node;
     return c->rows && c->rows[rank].is_there ? c->rows[rank].node : CORE_NO_NODE;
 }
 
@@ -124,7 +127,8 @@ int32_t core_pid_of(const dtpi_core *c, int32_t rank)
         return c->locals[cell & CORE_SLOT].pid;
     if (row)
         return (int32_t)number_at(row + 8);
-    return c->rows ? c->rows[rank].pid : 0;
+    const struct core_row *extra = core_extra(c, rank);
+    return extra ? extra->pid : c->rows ? c->rows[rank].pid : 0;
 }
 
 int32_t core_child_of(const dtpi_core *c, int32_t rank)
@@ -251,6 +255,9 @@ bool core_ranks_of_node(const dtpi_core *c, uint32_t node, dtpi_buf *out)
         n_found++;
         dtpi_buf_append(out, &rank, sizeof(rank));
     }
+    for (int32_t rank = (int32_t)c->o.world_size; rank < (int32_t)core_limit(c); rank++)
+        if (core_node_of(c, rank) == node)
+            dtpi_buf_append(out, &rank, sizeof(rank));
     return !out->failed;
 }
 
@@ -272,9 +279,12 @@ const uint8_t *dtpi_core_rows(const dtpi_core *c, uint32_t first, uint32_t *n_ou
 bool dtpi_core_row(const dtpi_core *c, int32_t rank, dtpi_row *out)
 {
     const uint8_t *row = core_is_rank(c, rank) ? row_of(c, rank) : NULL;
+    const struct core_row *extra = core_is_rank(c, rank) ? core_extra(c, rank) : NULL;
 
+    if (extra)
+        *out = (dtpi_row){ .node = extra->node, .local_rank = extra->local_rank, .pid = extra->pid };
     if (!row)
-        return false;
+        return extra;
     *out = (dtpi_row){ .node = core_node_of(c, rank), .local_rank = number_at(row + 4),
                        .pid = (int32_t)number_at(row + 8) };
     return true;

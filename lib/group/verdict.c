@@ -104,7 +104,7 @@ void core_apply(dtpi_core *c, const dtpi_verdict *v)
     c->ops->verdict(c->user, &c->verdict);
     DTPI_AUTO(msg) dtpi_msg *m = verdict_msg(c);
     for (uint32_t i = 0; i < c->n_locals; i++)
-        if (c->locals[i].used && !c->locals[i].left)
+        if (core_is_local_member(c, i))
             m ? core_send_local(c, i, m) : c->ops->drop_local(c->user, i);
     for (uint32_t i = 0; i < c->n_children; i++)
         if (c->children[i].used)
@@ -415,7 +415,7 @@ void core_on_death(dtpi_core *c, const dtpi_frame *f)
 
     if (!failed)
         return;
-    if (dtpi_verdict_read(f, c->o.world_size, &v, failed)) {
+    if (dtpi_verdict_read(f, core_limit(c), &v, failed)) {
         for (uint32_t i = 0; i < v.n_failed; i++)
             core_set_dead(c, failed[i]);
         if (v.status == DTP_ERR_PEER && v.n_failed > 0)
@@ -435,7 +435,7 @@ static void take_verdict(dtpi_core *c, const dtpi_frame *f, const dtpi_in *pass_
 
     if (!failed)
         return;
-    const bool ok = dtpi_verdict_read(f, c->o.world_size, &v, failed);
+    const bool ok = dtpi_verdict_read(f, core_limit(c), &v, failed);
     if (ok && pass_on) {
         DTPI_AUTO(msg) dtpi_msg *m = core_keep(c, pass_on);
         core_send_parent(c, m);

@@ -340,8 +340,9 @@ static void take_formed(struct sim *s, uint64_t key, const dtpi_frame *f)
     struct rank *r = &s->ranks[key];
     DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(&dtpi_malloc_allocator);
     dtp_status status;
+    dtpi_rd new;
 
-    assert_true(dtpi_formed_read(f, n_ranks(s), &status, r->text, sizeof(r->text), &list));
+    assert_true(dtpi_formed_read(f, n_ranks(s), &status, r->text, sizeof(r->text), &list, &new));
     assert_int_equal(f->seq, r->round);
     if (status < 0) {
         r->round++;

@@ -358,6 +358,78 @@ static void test_half_of_the_nodes_without_the_root_do_not_go_on(void **state)
     run_world(&w);
 }
 
+/* ---- newcomers ---- */
+
+static void newcomer(const struct world *w)
+{
+    dtp_group_opts o = { .size = sizeof(o), .rank = DTP_RANK_NEW, .world_size = w->n_ranks, .job = w->job,
+                         .timeout_ms = 10000, .secret = secret, .local_rank = PER_NODE };
+    char name[80];
+    dtp_group *g, *next;
+    dtp_ctx *ctx;
+
+    snprintf(name, sizeof(name), "@dtp-%s-%d", w->job, 1);
+    o.agent = name;
+    rank_me = 2000;
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_OK(dtp_group_join(ctx, &o, &g, ERR));
+    RANK_CHECK(dtp_group_rank(g) == w->n_ranks && dtp_group_size(g) == w->n_ranks + 1);
+    RANK_CHECK(dtp_group_generation(g) == 2);
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    /* It takes part in what follows like everybody. */
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    RANK_OK(dtp_group_reform(g, NULL, &next, ERR));
+    RANK_CHECK(dtp_group_rank(next) == w->n_ranks - 1);
+    RANK_OK(dtp_group_barrier(next, 0, ERR));
+    dtp_group_close(g);
+    dtp_group_close(next);
+    dtp_ctx_close(ctx);
+    _exit(0);
+}
+
+static void grows_and_shrinks(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    const dtp_reform_opts o = { .size = sizeof(o), .min_size = w->n_ranks + 1 };
+    dtp_group_member m = { .size = sizeof(m) };
+    dtp_group *next, *last;
+    pid_t pid = -1;
+    int status;
+
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (rank == PER_NODE && (pid = fork()) == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        newcomer(w);
+    }
+    RANK_OK(dtp_group_reform(g, &o, &next, ERR));
+    RANK_CHECK(dtp_group_size(next) == w->n_ranks + 1 && dtp_group_rank(next) == rank);
+    RANK_OK(dtp_group_get(next, w->n_ranks, &m, ERR));
+    RANK_CHECK(m.node == 1 && m.identity == w->n_ranks && (pid < 0 || m.pid == pid));
+    RANK_CHECK(dtpi_group_n_on_node(next, 1) == PER_NODE + 1);
+    RANK_CHECK(dtp_group_n_waiting(next) == 0);
+    RANK_OK(dtp_group_barrier(next, 0, ERR));
+    if (is_victim(w, rank))
+        raise(SIGKILL);
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(next, 0, ERR));
+    RANK_OK(dtp_group_reform(next, NULL, &last, ERR));
+    RANK_CHECK(dtp_group_size(last) == w->n_ranks);
+    RANK_OK(dtp_group_barrier(last, 0, ERR));
+    if (pid > 0)
+        RANK_CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    dtp_group_close(g);
+    dtp_group_close(next);
+    dtp_group_close(last);
+    (void)ctx;
+}
+
+static void test_a_newcomer_is_taken_in(void **state)
+{
+    (void)state;
+    struct world w = world_of(2, grows_and_shrinks);
+
+    w.victims = 1u << 2;
+    run_world(&w);
+}
+
 /* ---- abort ---- */
 
 enum blocked { IN_BARRIER, IN_ALLGATHER, IN_LOOKUP, IN_REFORM, N_BLOCKED };
@@ -488,6 +560,7 @@ int main(void)
         cmocka_unit_test(test_a_death_during_a_reform_is_not_waited_for),
         cmocka_unit_test(test_survivors_of_a_lost_node_go_on_also_without_the_root),
         cmocka_unit_test(test_half_of_the_nodes_without_the_root_do_not_go_on),
+        cmocka_unit_test(test_a_newcomer_is_taken_in),
         cmocka_unit_test(test_an_abort_from_another_thread_ends_every_blocked_call),
         cmocka_unit_test(test_an_abort_ends_a_reform_on_all_ranks),
         cmocka_unit_test(test_a_group_of_one_can_be_reformed),
