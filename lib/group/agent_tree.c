@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "group/tree.h"
 
-enum { GIVE_UP_MS = 800, GIVE_UP_BUSY_MS = 5000, LOOK_MS = 100, ROOM_MAX = 2 * DTPI_TREE_MAX_RADIX };
+enum { GIVE_UP_MS = 800, GIVE_UP_BUSY_MS = 5000, LOOK_MS = 100, ROOM_MAX = 2 * DTPI_TREE_MAX_RADIX, REACH_EACH = 3 };
 
 /* Whoever is at the addresses of the option `parent`. */
 #define PARENT_ANY UINT64_MAX
@@ -61,6 +61,16 @@ dtp_status agent_tree_seek(dtpi_agent *agent, dtp_error *err)
     return agent_parent_seek(agent, agent->o.parent, err);
 }
 
+/* At most `max` end points of a list: best first, and only so many are raced. */
+static void add_some(dtpi_buf *list, const char *text, uint32_t max)
+{
+    for (uint32_t i = 0; i < max && *text; i++) {
+        const size_t len = strcspn(text, ",");
+        dtpi_buf_printf(list, "%s%.*s", list->len ? "," : "", (int)len, text);
+        text += len + (text[len] == ',');
+    }
+}
+
 bool agent_tree_reach(dtpi_agent *agent)
 {
     dtpi_standby standbys[DTPI_STANDBYS];
@@ -73,10 +83,10 @@ bool agent_tree_reach(dtpi_agent *agent)
     agent->is_sent = false;
     agent->give_up_ns = INT64_MAX;
     agent->parent_id = 0;
-    dtpi_buf_printf(&list, "%s", agent->o.root);
+    add_some(&list, agent->o.root, DTPI_ENDPOINT_HOSTS - DTPI_STANDBYS * REACH_EACH);
     for (uint32_t i = 0; i < n; i++)
         if (standbys[i].node != agent->node_id)
-            dtpi_buf_printf(&list, ",%s", standbys[i].addresses);
+            add_some(&list, standbys[i].addresses, REACH_EACH);
     const char *text = dtpi_buf_text(&list);
     return text && agent_parent_seek(agent, text, NULL) >= 0;
 }
@@ -195,7 +205,7 @@ void agent_tree_placed(struct agent_conn *conn, const uint8_t *data, size_t byte
         agent_parent_lost(conn, "it answers, but not as an agent does");
         return;
     }
-    if (!agent->is_sent) {
+    if (!agent->is_sent && !agent->o.parent) {      /* else it knows its place, and who comes to it */
         agent->number = number;
         agent->radix = radix;
         expect_children(agent);
@@ -300,7 +310,7 @@ static uint32_t parent_of(const dtpi_agent *agent, uint32_t number, uint32_t n_g
     if (n_gave_up > 0 && n_children(agent) < ROOM_MAX)
         return 0;
     if (n_gave_up > 0 && number > 1)
-        parent = (parent + n_gave_up) % number;
+        parent = 1 + (parent + n_gave_up) % (number - 1);
     while (parent > 0 && !agent->places[parent - 1].addresses)
         parent = dtpi_tree_parent(parent, agent->radix);
     return parent;
