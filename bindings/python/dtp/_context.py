@@ -9,7 +9,6 @@ raises it. That is also how Ctrl-C leaves a blocking call: Python runs its signa
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -54,8 +53,7 @@ class Context:
     ) -> None:
         self.log = log
         self.kept: BaseException | None = None
-        self.n_open = 0
-        self._count = threading.Lock()
+        self._open: list[None] = []  # as many as are open; finalizers may run anywhere, so no lock
         self.ends_with_last = False  # a context that nobody sees closes with its last object
         self._handle = ffi.new_handle(self)
         opts = Options("dtp_ctx_opts")
@@ -69,6 +67,7 @@ class Context:
         out, err = ffi.new("dtp_ctx **"), new_error()
         check(lib.dtp_ctx_open(opts.ptr, out, err), err)
         self._ptr: Any = out[0]
+        self._alive = [None]
 
     @property
     def ptr(self) -> Any:
@@ -100,14 +99,20 @@ class Context:
         err = new_error()
         check(lib.dtp_ctx_set_busy(self.ptr, lib.DTP_BUSY_WAIT, err), err)
 
-    def hold(self, n: int) -> None:
-        """Counts what is open on it, calls of other threads too, and ends it after the last where
-        that is how it ends."""
-        with self._count:
-            self.n_open += n
-            is_last = self.n_open == 0 and self.ends_with_last
-        if n < 0 and is_last:
-            self.close()
+    @property
+    def n_open(self) -> int:
+        """Objects opened on it, and calls of other threads that are under way."""
+        return len(self._open)
+
+    def hold(self) -> None:
+        """It stays open until `release`."""
+        self._open.append(None)
+
+    def release(self) -> None:
+        """Ends it after the last where that is how it ends."""
+        self._open.pop()
+        if self.ends_with_last and not self._open:
+            self._end()
 
     def fileno(self) -> int:
         """The descriptor to poll for reading."""
@@ -127,9 +132,14 @@ class Context:
         """Closes it; everything opened on it must be closed before. Twice is fine."""
         if self.n_open > 0:
             raise ValueError(f"{self.n_open} objects of the context are still open")
-        ptr, self._ptr = self._ptr, None
-        if ptr is not None:
-            lib.dtp_ctx_close(ptr)
+        self._end()
+
+    def _end(self) -> None:
+        if self._alive:
+            with contextlib.suppress(IndexError):  # of two threads one closes
+                self._alive.pop()
+                ptr, self._ptr = self._ptr, None
+                lib.dtp_ctx_close(ptr)
 
     def __enter__(self) -> Context:
         return self
@@ -144,7 +154,7 @@ class Handle:
     def __init__(self, ptr: Any, ctx: Context, close: Callable[[Any], None]) -> None:
         self._ptr = ptr
         self._ctx = ctx
-        ctx.hold(1)
+        ctx.hold()
         self._finalizer = weakref.finalize(self, _close, ptr, ctx, close)
 
     @property
@@ -167,7 +177,7 @@ class Handle:
 
 def _close(ptr: Any, ctx: Context, close: Callable[[Any], None]) -> None:
     close(ptr)
-    ctx.hold(-1)
+    ctx.release()
 
 
 @contextlib.contextmanager

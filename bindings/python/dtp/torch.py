@@ -84,13 +84,13 @@ class Store(dist.Store):  # type: ignore[misc,name-defined]
         """Calls `fn` with a time in ms, with the context kept open."""
         limit = self.timeout if timeout is None else timeout
         ms = max(1, round(limit.total_seconds() * 1000)) if limit else _SLICE_MS
-        self._ctx.hold(1)
+        self._ctx.hold()
         try:
             return fn(min(ms, 2**31 - 1))
         except TimeoutError as e:
             raise dist.DistStoreError(f"{what}: {e}{self._absent()}") from e
         finally:
-            self._ctx.hold(-1)
+            self._ctx.release()
 
     def _absent(self) -> str:
         """Which ranks have not come as far as to make a store."""
@@ -189,10 +189,10 @@ class Store(dist.Store):  # type: ignore[misc,name-defined]
                     value = self.get(item)
                     self.delete_key(item)
                     return value
-            elif not block:
-                raise dist.QueueEmptyError(f"queue '{key}' is empty")
-            else:
+            elif block:
                 self._wait_item(item, end)
+            elif self._value(f"{key}/popped") == last:  # nobody took it meanwhile
+                raise dist.QueueEmptyError(f"queue '{key}' is empty")
 
     def _wait_item(self, item: str, end: float) -> None:
         """Not for long at a time: somebody else may take it."""

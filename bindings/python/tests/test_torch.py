@@ -108,6 +108,7 @@ def test_a_store_does_what_torch_asks_of_one(run_ranks: RunRanks) -> None:
     # Each item is taken once.
     for i in range(20):
         store.queue_push("q", f"{group.rank}.{i}")
+    group.barrier()
     mine = [store.queue_pop("q") for _ in range(10)]
     mine += [store.queue_pop("q", block=False) for _ in range(10)]
     group.barrier()
