@@ -50,7 +50,7 @@ typedef struct dtpi_board_ops {
     dtp_status (*sync)(void *state, int64_t until_ns, dtp_error *err);
     /* Mandatory. END: it is not there yet, look again later (the driver may have waited). */
     dtp_status (*get)(void *state, const char *key, char *value_out, int64_t until_ns, dtp_error *err);
-    /* Mandatory; tells the launcher nothing that a later user of its socket would notice. */
+    /* Mandatory. MPI in the same process must be able to go on with its launcher. */
     void (*close)(void *state);
 } dtpi_board_ops;
 

@@ -2,20 +2,23 @@
 /*
  * board_pmi1.c - PMI-1's text protocol, as Hydra speaks it on the descriptor PMI_FD.
  *
- * MPI in the same process uses the same socket. So there is no `init` (Hydra would take the end of a
- * process that never said `finalize` for a crash) and no `finalize`: the socket is left as it was
- * found, between a question and its answer nothing else happens, and MPI may start before or after.
+ * Hydra takes the end of a process that asked something and never said `finalize` for a crash, and kills
+ * the others. So that is said, unless MPI is in this process: MPI says it at its own end, needs the socket
+ * until then, and finds it as it was, for there is no `init` here. Between a question and its answer
+ * nothing else happens.
  * Source: MPICH's PMI-1 (https://www.mpich.org/documentation, "PMI wire protocol"); observed with
- * Hydra 4.0.2.
+ * Hydra 4.0.2 and 5.0.2.
  */
 #include "group/board_pmi.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 
 #include "base/text.h"
 #include "group/board_wire.h"
 
-enum { LINE = 2048, KVS = 256 };
+enum { LINE = 2048, KVS = 256, FINALIZE_MS = 200 };
 
 struct pmi1 {
     const dtp_allocator *a;
@@ -122,10 +125,28 @@ static dtp_status pmi1_get(void *state, const char *key, char *value_out, int64_
                : dtpi_fail(err, DTP_ERR_PROTO, "PMI-1 gives no value of %s", key);
 }
 
+static int is_mpi(struct dl_phdr_info *info, size_t bytes, void *user)
+{
+    const char *slash = strrchr(info->dlpi_name, '/');
+
+    (void)bytes;
+    (void)user;
+    return strncmp(slash ? slash + 1 : info->dlpi_name, "libmpi", 6) == 0;
+}
+
+static bool has_mpi(void)
+{
+    return dl_iterate_phdr(is_mpi, NULL) != 0 || dlsym(RTLD_DEFAULT, "MPI_Init") != NULL;
+}
+
 static void pmi1_close(void *state)
 {
     struct pmi1 *p = state;
+    char answer[LINE];
 
+    if (!has_mpi())
+        ask(p, "cmd=finalize\n", "finalize_ack", answer,
+            dtpi_board_now_ns() + FINALIZE_MS * DTPI_NS_PER_MS, NULL);
     dtpi_free(p->a, p, sizeof(*p));
 }
 

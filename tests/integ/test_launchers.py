@@ -118,7 +118,13 @@ def torchrun_nodes(options, board, env={}):
     procs = [subprocess.Popen([a.replace("NODE", str(i)) for a in argv] + [RANK, MODULES],
                               env=dict(ENV, **env), text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for i in range(2)]
-    check("".join(p.communicate(timeout=90)[0] for p in procs), 4, 2, board)
+    try:
+        check("".join(p.communicate(timeout=90)[0] for p in procs), 4, 2, board)
+    finally:
+        for p in procs:
+            if p.poll() is None:
+                p.terminate()       # it ends its ranks
+                print(p.communicate()[0])
 
 
 def test_torchrun_on_one_node():

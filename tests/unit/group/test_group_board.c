@@ -52,12 +52,13 @@ static size_t talk_end(struct talk *t, char *sent_out, size_t room)
     return n > 0 ? (size_t)n : 0;
 }
 
-static void test_pmi1_puts_waits_for_all_and_gets_without_init_or_finalize(void **state)
+static void test_pmi1_puts_waits_for_all_gets_and_finalizes(void **state)
 {
     static const char answers[] = "cmd=my_kvsname kvsname=kvs_1_0_2_vm\n"
                                   "cmd=put_result rc=0 msg=success\n"
                                   "cmd=barrier_out\n"
-                                  "cmd=get_result rc=0 msg=success value=10.0.0.1:5,[::1]:6-7\n";
+                                  "cmd=get_result rc=0 msg=success value=10.0.0.1:5,[::1]:6-7\n"
+                                  "cmd=finalize_ack\n";
     struct talk t = talk_start("pmi1", answers, strlen(answers));
     char key[DTPI_BOARD_KEY], value[DTPI_BOARD_VALUE], sent[4096], want[4096];
 
@@ -71,7 +72,7 @@ static void test_pmi1_puts_waits_for_all_and_gets_without_init_or_finalize(void 
     dtpi_board_key("job", 7, "root", key);
     snprintf(want, sizeof(want),
              "cmd=get_my_kvsname\ncmd=put kvsname=kvs_1_0_2_vm key=%s value=1.2.3.4:5\ncmd=barrier_in\n"
-             "cmd=get kvsname=kvs_1_0_2_vm key=%s\n", key, key);
+             "cmd=get kvsname=kvs_1_0_2_vm key=%s\ncmd=finalize\n", key, key);
     assert_string_equal(sent, want);
 }
 
@@ -269,7 +270,7 @@ static void test_board_that_is_not_there_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pmi1_puts_waits_for_all_and_gets_without_init_or_finalize),
+        cmocka_unit_test(test_pmi1_puts_waits_for_all_gets_and_finalizes),
         cmocka_unit_test(test_pmi2_frames_by_length_and_unescapes),
         cmocka_unit_test(test_tcpstore_asks_for_a_key_only_when_it_is_there),
         cmocka_unit_test(test_key_that_never_comes_ends_at_the_deadline_and_is_named),
