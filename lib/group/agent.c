@@ -626,8 +626,9 @@ bool dtpi_agent_is_done(const dtpi_agent *agent)
 
 bool dtpi_agent_failed_early(const dtpi_agent *agent)
 {
+    /* Who may get children cannot tell how many are still on their way. */
     return dtpi_core_verdict(agent->core) && !dtpi_core_has_table(agent->core) &&
-           !dtpi_core_all_came(agent->core);
+           (agent->tcp_fd >= 0 || !dtpi_core_all_came(agent->core));
 }
 
 bool dtpi_agent_is_idle(const dtpi_agent *agent)

@@ -326,7 +326,9 @@ static bool place(struct agent_conn *conn, uint64_t node, uint32_t n_gave_up, co
         number = add_place(agent, node, addresses);
     if (number == 0)
         return false;
-    const uint32_t parent = parent_of(agent, number, n_gave_up);
+    /* One that comes late to a group that has failed is told so here: others may have gone. */
+    const bool failed = dtpi_core_verdict(agent->core) != NULL;
+    const uint32_t parent = failed ? 0 : parent_of(agent, number, n_gave_up);
     if (parent == 0)
         return adopt(conn, number);
     /* The child closes when it has read the answer. */

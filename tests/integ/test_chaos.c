@@ -19,9 +19,9 @@
 #include "ctx/ctx.h"
 #include "group/agent.h"
 
-enum { MAX_RANKS = 32, MAX_NODES = 8, MAX_VICTIMS = 3, ROUNDS = 12, TIMEOUT_MS = 500, EVENT_MS = 60 };
+enum { MAX_RANKS = 32, MAX_NODES = 8, MAX_VICTIMS = 3, ROUNDS = 12, TIMEOUT_MS = 1200, EVENT_MS = 60 };
 /* Heartbeats tell that an agent is silent; without an answer from it a call waits a little longer. */
-enum { SILENT_MS = 3000, LATE_MS = 250, LATE_LOADED_MS = 1500, N_SHORT = 20, N_LONG = 200 };
+enum { SILENT_MS = 3000, LATE_MS = 250, LATE_LOADED_MS = 1500, N_SHORT = 16, N_LONG = 200 };
 
 enum kind { NEVER, EXIT, KILL, STOP, N_KINDS };
 static const char *const kinds[] = { "never starts", "exits", "is killed", "is stopped" };
@@ -291,13 +291,18 @@ static bool same_words(const struct seen *a, const struct seen *b)
             memcmp(a->failed, b->failed, a->n_failed * sizeof(a->failed[0])) == 0);
 }
 
+/* An agent is stopped. */
+static bool is_silent(const struct run *r)
+{
+    for (int node = 0; node < r->n_nodes; node++)
+        if (r->kind == STOP && agent_is_hit(r, node))
+            return true;
+    return false;
+}
+
 static int64_t allowed_ms(const struct run *r)
 {
-    bool silent = false;
-
-    for (int node = 0; node < r->n_nodes; node++)
-        silent |= r->kind == STOP && agent_is_hit(r, node);
-    return (r->event_us + 999) / 1000 + TIMEOUT_MS + (silent ? SILENT_MS : 0);
+    return (r->event_us + 999) / 1000 + TIMEOUT_MS + (is_silent(r) ? SILENT_MS : 0);
 }
 
 static void judge(const struct run *r, const int *status, const char *what)
@@ -317,8 +322,8 @@ static void judge(const struct run *r, const int *status, const char *what)
         if (late > (getenv("DTP_TEST_QUIET") ? LATE_MS : LATE_LOADED_MS))
             fail_msg("%s\nrank %d is %d ms late: %s", what, i, (int)late, s->text);
         check_set(r, i, what);
-        /* Who has lost its agent, or the root, before the table came, knows less. */
-        if (!s->was_member && (agent_is_hit(r, node_of(r, i)) || agent_is_hit(r, 0))) {
+        /* Before the table: who has lost its agent or the root, or is below one that is stopped, knows less. */
+        if (!s->was_member && (agent_is_hit(r, node_of(r, i)) || agent_is_hit(r, 0) || is_silent(r))) {
             if (s->status >= 0)
                 fail_msg("%s\nrank %d joined without an agent", what, i);
             continue;
