@@ -217,7 +217,7 @@ struct dtpi_core {
     uint32_t n_joined_local;
     uint32_t n_came;            /* joins seen, refused ones too */
     uint32_t n_rows_sent;       /* own rows that went up */
-    bool sent_complete;
+    bool sent_complete, said_expired;
     char *addresses;            /* NULL: none */
     dtpi_buf seen;              /* missing.c */
     dtpi_standby *standbys;     /* at the root, until it has made the table */

@@ -354,11 +354,12 @@ void core_join_expired(dtpi_core *c)
         core_decide_missing(c);
         return;
     }
-    if (c->has_parent) {
+    if (c->has_parent && !c->said_expired) {
+        c->said_expired = true;         /* once is enough for the root to judge */
         flush_rows(c);
         dtpi_buf b = core_begin(c, DTPI_F_EXPIRE, DTPI_WORLD_ID, 0, 0, -1);
         core_to_parent(c, &b);
-    } else {
+    } else if (!c->has_parent) {
         core_decide(c, DTP_ERR_TIMEOUT, NULL, 0, "node %s did not reach the root agent%s%s", c->host,
                     c->parent_text[0] ? ": " : "", c->parent_text);
     }
