@@ -101,30 +101,43 @@ void dtpi_topo_pack(const dtp_topo *t, dtpi_buf *shape, dtpi_buf *own)
         }
 }
 
-/* ---- back ---- */
+/* ---- back: all give false where the bytes are malformed or, said apart, there is no memory ---- */
 
-/* A text of the topology's own; false where it is malformed or there is no memory. */
-static bool take_text(dtp_topo *t, dtpi_rd *r, size_t max, const char **out)
+typedef struct unpacking {
+    dtp_topo *t;
+    dtpi_rd r;
+    bool no_memory;
+} unpacking;
+
+static bool has_memory(unpacking *u, const void *p)
+{
+    u->no_memory = u->no_memory || !p;
+    return p != NULL;
+}
+
+/* A text of the topology's own. */
+static bool take_text(unpacking *u, size_t max, const char **out)
 {
     size_t bytes;
-    const uint8_t *p = dtpi_rd_block(r, max, &bytes);
+    const uint8_t *p = dtpi_rd_block(&u->r, max, &bytes);
 
-    if (r->failed || memchr(p, 0, bytes) || !dtpi_utf8_ok((const char *)p, bytes))
+    if (u->r.failed || memchr(p, 0, bytes) || !dtpi_utf8_ok((const char *)p, bytes))
         return false;
-    *out = dtpi_topo_copy(t, (const char *)p, bytes);
-    return *out != NULL;
+    *out = dtpi_topo_copy(u->t, (const char *)p, bytes);
+    return has_memory(u, *out);
 }
 
-static bool take_maybe(dtp_topo *t, dtpi_rd *r, const char **out)
+static bool take_maybe(unpacking *u, const char **out)
 {
-    const uint8_t has = dtpi_rd_u8(r);
+    const uint8_t has = dtpi_rd_u8(&u->r);
 
-    return has == 0 ? !r->failed : has == 1 && take_text(t, r, PACK_MAX_LIST, out);
+    return has == 0 ? !u->r.failed : has == 1 && take_text(u, PACK_MAX_LIST, out);
 }
 
-static bool take_obj(dtp_topo *t, dtpi_rd *r, uint32_t index)
+static bool take_obj(unpacking *u, uint32_t index)
 {
-    dtp_topo_obj *o = &t->objs[index];
+    dtp_topo_obj *o = &u->t->objs[index];
+    dtpi_rd *r = &u->r;
     const uint32_t mask = dtpi_rd_u16(r);
     uint32_t bit = 0;
 
@@ -136,7 +149,7 @@ static bool take_obj(dtp_topo *t, dtpi_rd *r, uint32_t index)
     for (size_t i = 0; i < N_WORDS; i++)
         WORD(o, i) = mask & 1u << bit++ ? (int32_t)dtpi_rd_u32(r) : 0;
     for (size_t i = 0; i < N_TEXTS; i++)
-        if (mask & 1u << bit++ && !take_text(t, r, PACK_MAX_LIST, &TEXT(o, i)))
+        if (mask & 1u << bit++ && !take_text(u, PACK_MAX_LIST, &TEXT(o, i)))
             return false;
     return !r->failed && mask >> bit == 0 && o->type >= DTP_TOPO_MACHINE && o->type <= DTP_TOPO_NVME &&
            o->parent < (int32_t)index && (o->parent < 0) == (index == 0) &&
@@ -144,13 +157,15 @@ static bool take_obj(dtp_topo *t, dtpi_rd *r, uint32_t index)
 }
 
 /* The order by type: each object once. */
-static bool take_order(dtp_topo *t, dtpi_rd *r)
+static bool take_order(unpacking *u)
 {
+    dtp_topo *t = u->t;
+    dtpi_rd *r = &u->r;
     DTPI_AUTO_BUF dtpi_buf seen = dtpi_buf_init(&t->a);
     uint8_t *mark = dtpi_buf_reserve(&seen, t->n_objs);
     uint32_t type = DTP_TOPO_MACHINE;
 
-    if (!mark)
+    if (!has_memory(u, mark))
         return false;
     memset(mark, 0, t->n_objs);
     for (uint32_t i = 0; i < t->n_objs; i++) {
@@ -166,65 +181,86 @@ static bool take_order(dtp_topo *t, dtpi_rd *r)
     return true;
 }
 
-static bool take_nvlinks(dtp_topo *t, dtpi_rd *r)
+static bool take_nvlinks(unpacking *u)
 {
-    t->n_nvlinks = dtpi_rd_u32(r);
-    t->cap_nvlinks = t->n_nvlinks;
-    if (r->failed || t->n_nvlinks > r->left / 12) {
-        t->n_nvlinks = t->cap_nvlinks = 0;
+    dtp_topo *t = u->t;
+    const uint32_t n = dtpi_rd_u32(&u->r);
+
+    if (u->r.failed || n > u->r.left / 12)
         return false;
-    }
-    if (t->n_nvlinks)
-        t->nvlinks = dtpi_alloc_array(&t->a, t->n_nvlinks, sizeof(*t->nvlinks));
-    for (uint32_t i = 0; t->nvlinks && i < t->n_nvlinks; i++) {
-        if (!take_text(t, r, DTPI_TOPO_MAX_TEXT, &t->nvlinks[i].a) ||
-            !take_text(t, r, DTPI_TOPO_MAX_TEXT, &t->nvlinks[i].b))
+    if (n == 0)
+        return true;
+    t->nvlinks = dtpi_alloc_array(&t->a, n, sizeof(*t->nvlinks));
+    if (!has_memory(u, t->nvlinks))
+        return false;
+    t->n_nvlinks = t->cap_nvlinks = n;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!take_text(u, DTPI_TOPO_MAX_TEXT, &t->nvlinks[i].a) ||
+            !take_text(u, DTPI_TOPO_MAX_TEXT, &t->nvlinks[i].b))
             return false;
-        t->nvlinks[i].n_links = dtpi_rd_u32(r);
+        t->nvlinks[i].n_links = dtpi_rd_u32(&u->r);
     }
-    return t->nvlinks || !t->n_nvlinks;
+    return true;
 }
 
-static bool take_shape(dtp_topo *t, dtpi_rd *r)
+static bool take_objs(unpacking *u)
 {
-    if (dtpi_rd_u32(r) != PACK_MAGIC || !take_maybe(t, r, &t->source))
+    const uint32_t n = dtpi_rd_u32(&u->r);
+    dtp_topo *t = u->t;
+
+    if (u->r.failed || n < 1 || n > DTPI_TOPO_MAX_OBJS || n > u->r.left / 7)
         return false;
-    t->recorded = dtpi_rd_u8(r);
-    if (!take_maybe(t, r, &t->cpus[DTP_CPUS_MACHINE]) || !take_maybe(t, r, &t->cpus[DTP_CPUS_ALLOWED]))
-        return false;
-    const uint32_t n = dtpi_rd_u32(r);
-    if (r->failed || n < 1 || n > DTPI_TOPO_MAX_OBJS || n > r->left / 7)
-        return false;
+    t->cap_objs = n;
     t->objs = dtpi_alloc_array(&t->a, n, sizeof(*t->objs));
     t->sorted = dtpi_alloc_array(&t->a, n, sizeof(*t->sorted));
-    t->n_objs = t->cap_objs = n;
-    for (uint32_t i = 0; t->objs && t->sorted && i < n; i++)
-        if (!take_obj(t, r, i))
+    if (!has_memory(u, t->objs) || !has_memory(u, t->sorted))
+        return false;
+    t->n_objs = n;
+    for (uint32_t i = 0; i < n; i++)
+        if (!take_obj(u, i))
             return false;
-    return t->objs && t->sorted && take_order(t, r) && take_nvlinks(t, r) && dtpi_rd_done(r);
+    return true;
 }
 
-static bool take_own(dtp_topo *t, dtpi_rd *r)
+static bool take_shape(unpacking *u)
 {
-    const uint32_t n = dtpi_rd_u32(r);
+    dtp_topo *t = u->t;
+
+    if (dtpi_rd_u32(&u->r) != PACK_MAGIC || !take_maybe(u, &t->source))
+        return false;
+    t->recorded = dtpi_rd_u8(&u->r);
+    return take_maybe(u, &t->cpus[DTP_CPUS_MACHINE]) && take_maybe(u, &t->cpus[DTP_CPUS_ALLOWED]) &&
+           take_objs(u) && take_order(u) && take_nvlinks(u) && dtpi_rd_done(&u->r);
+}
+
+static bool take_own(unpacking *u)
+{
+    const uint32_t n = dtpi_rd_u32(&u->r);
 
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t at = dtpi_rd_u32(r);
-        if (r->failed || at >= t->n_objs || !take_text(t, r, DTPI_TOPO_MAX_TEXT, &t->objs[at].gid))
+        const uint32_t at = dtpi_rd_u32(&u->r);
+        if (u->r.failed || at >= u->t->n_objs || !take_text(u, DTPI_TOPO_MAX_TEXT, &u->t->objs[at].gid))
             return false;
     }
-    return dtpi_rd_done(r);
+    return dtpi_rd_done(&u->r);
 }
 
 dtp_status dtpi_topo_unpack(const dtp_allocator *a, const void *shape, size_t shape_bytes,
                             const void *own, size_t own_bytes, dtp_topo **topo_out, dtp_error *err)
 {
     DTPI_AUTO(topo) dtp_topo *t = dtpi_topo_new(a);
-    dtpi_rd r = dtpi_rd_init(shape, shape_bytes), r_own = dtpi_rd_init(own, own_bytes);
+    unpacking u = { .t = t, .r = dtpi_rd_init(shape, shape_bytes) };
 
     if (!t)
         return dtpi_fail_nomem(err, sizeof(*t));
-    if (!take_shape(t, &r) || !take_own(t, &r_own))
+    bool ok = take_shape(&u);
+    if (ok) {
+        u.r = dtpi_rd_init(own, own_bytes);
+        ok = take_own(&u);
+    }
+    if (u.no_memory)
+        return dtpi_fail_nomem(err, shape_bytes);
+    if (!ok)
         return dtpi_fail(err, DTP_ERR_FORMAT, "malformed topology of %zu bytes", shape_bytes);
     *topo_out = DTPI_TAKE(t);
     return DTP_OK;

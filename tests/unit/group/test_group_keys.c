@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "failalloc.h"
 #include "group/core.h"
 #include "group/keys.h"
 
@@ -152,6 +153,22 @@ static void test_malformed_changes_are_refused(void **state)
     dtpi_rd r = dtpi_rd_init(b.data, b.len);
     assert_false(dtpi_change_read(&r, &got));
     dtpi_buf_free(&b);
+}
+
+static void test_keys_without_memory_change_nothing_and_leak_nothing(void **state)
+{
+    (void)state;
+    FOR_EACH_FAILURE(f) {
+        dtpi_keys k = { .a = failalloc_of(&f) };
+        char key[16];
+        for (int i = 0; i < 40 && !f.has_failed; i++) {
+            snprintf(key, sizeof(key), "%d", i);
+            const uint64_t n = k.n;
+            const dtp_status st = change(&k, DTPI_CHANGE_APPEND, key, "", "value");
+            assert_true(st == DTP_OK || (st == DTP_ERR_NOMEM && k.n == n && !dtpi_keys_find(&k, key)));
+        }
+        dtpi_keys_free(&k);
+    }
 }
 
 /* ---- the agent that keeps it ---- */
@@ -399,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_keys_hold_no_more_than_the_limit_and_give_all_back),
         cmocka_unit_test(test_ten_thousand_keys_are_found_again),
         cmocka_unit_test(test_malformed_changes_are_refused),
+        cmocka_unit_test(test_keys_without_memory_change_nothing_and_leak_nothing),
         cmocka_unit_test(test_a_change_that_is_asked_for_again_is_answered_again_and_done_once),
         cmocka_unit_test(test_changes_are_one_step_for_all_ranks),
         cmocka_unit_test(test_a_group_of_one_changes_its_own_keys),

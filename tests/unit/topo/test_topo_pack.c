@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A topology survives being packed, and nothing else is taken for one. */
 #include "facts.h"
+#include "failalloc.h"
 #include "tree.h"
 
 #include "topo/pack.h"
@@ -136,12 +137,31 @@ static void test_cut_and_bent_bytes_are_refused_or_harmless(void **state)
     tree_remove(root);
 }
 
+static void test_without_memory_it_says_so_and_leaks_nothing(void **state)
+{
+    char root[] = "/tmp/dtp-topo-XXXXXX";
+    dtp_topo *topo = load(root, NULL);
+    packed p = pack(topo);
+
+    (void)state;
+    FOR_EACH_FAILURE(f) {
+        dtp_topo *back = NULL;
+        if (failalloc_ok(&f, dtpi_topo_unpack(failalloc_of(&f), p.shape.data, p.shape.len, p.own.data,
+                                              p.own.len, &back, ERR)))
+            dtp_topo_close(back);
+    }
+    packed_free(&p);
+    dtp_topo_close(topo);
+    tree_remove(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_packed_machine_comes_back_as_it_was),
         cmocka_unit_test(test_machines_that_differ_in_gids_only_share_a_shape),
         cmocka_unit_test(test_cut_and_bent_bytes_are_refused_or_harmless),
+        cmocka_unit_test(test_without_memory_it_says_so_and_leaks_nothing),
     };
     assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
