@@ -58,8 +58,10 @@ dtp_status agent_secret_give(struct agent_conn *conn, dtp_error *err)
         dtpi_hs_give(&b, DTPI_HS_MUNGE, agent->credential, strlen(agent->credential));
     }
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
-    if (m)
-        dtpi_link_send(conn->link, m, NULL, 0);
+    if (!m)
+        return dtpi_fail_nomem(err, 0);
+    if (dtpi_link_send(conn->link, m, NULL, 0) && dtpi_link_is_idle(conn->link))
+        sodium_memzero(m->buf.data, m->buf.len);
     return DTP_OK;
 }
 

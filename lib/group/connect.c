@@ -154,6 +154,7 @@ bool session_take_secret(struct session *s, const uint8_t *data, size_t bytes)
         kind != DTPI_HS_PLAIN || n_gift != DTP_SECRET_BYTES)
         return false;
     dtpi_hs_set_secret(&s->hs, gift);
+    sodium_memzero((uint8_t *)(uintptr_t)gift, n_gift);     /* in the link's buffer */
     dtpi_hs_hello(&s->hs, &b);
     session_send(s, &b);
     return true;
