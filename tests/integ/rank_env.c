@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rank_env.c - a rank for tests with real launchers: joins what the environment says, meets all others
- * and prints one line, "rank 1 of 4, node 0 of 2, local 1 of 2: met 4".
+ * and prints "rank 1 of 4, node 0 of 2, local 1 of 2: met 4", and "rank 1 ends" when it ends.
  *
  *   rank_env [MODULE_DIR [sleep MS]]      sleeps rank * MS before it ends, so that all end apart
  */
@@ -65,5 +65,6 @@ int main(int argc, char **argv)
     dtp_ctx_close(ctx);
     if (argc > 3 && strcmp(argv[2], "sleep") == 0)
         usleep((useconds_t)(me * atoi(argv[3]) * 1000));
+    printf("rank %d ends\n", me);
     return 0;
 }

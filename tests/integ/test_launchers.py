@@ -8,6 +8,7 @@ installed here is said and skipped.
 DTP_TEST_TORCHRUN names a torchrun (default: .venv/bin/torchrun), DTP_TEST_MPI_PREFIXES further folders
 with mpiexec or mpirun in bin/ (of wheels, say), separated by ':'."""
 import fnmatch
+import glob
 import os
 import re
 import shutil
@@ -37,6 +38,8 @@ def check(out, n, nodes, board=None):
     if sorted((r, size, met) for r, size, _, _, met in lines) != want or \
             any(int(of) != nodes for *_, of, _ in lines):
         raise AssertionError(f"not all of {n} ranks on {nodes} nodes met:\n{out}")
+    if len(re.findall(r"^rank \d+ ends$", out, re.M)) != n:
+        raise AssertionError(f"not all of {n} ranks ended by themselves:\n{out}")
     if board and f"root: {board}" not in out:
         raise AssertionError(f"the root was not sought {board}:\n{out}")
 
@@ -110,7 +113,19 @@ def torchrun():
         os.path.join(os.environ.get("DTP_TEST_SOURCE", "."), ".venv/bin/torchrun")
     if not os.path.exists(path):
         raise Skip("no torchrun: ./dev setup --with torch, or DTP_TEST_TORCHRUN")
+    for name in glob.glob(f"{os.path.dirname(path)}/../lib/python3*/site-packages/torch-*.dist-info"):
+        said(os.path.basename(name)[:-len(".dist-info")].replace("-", " "))
     return path
+
+
+def wait_all(procs, n, nodes, board):
+    try:
+        check("".join(p.communicate(timeout=90)[0] for p in procs), n, nodes, board)
+    finally:
+        for p in procs:
+            if p.poll() is None:
+                p.terminate()       # it ends its ranks
+                print(p.communicate()[0])
 
 
 def torchrun_nodes(options, board, env={}):
@@ -118,13 +133,7 @@ def torchrun_nodes(options, board, env={}):
     procs = [subprocess.Popen([a.replace("NODE", str(i)) for a in argv] + [RANK, MODULES],
                               env=dict(ENV, **env), text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for i in range(2)]
-    try:
-        check("".join(p.communicate(timeout=90)[0] for p in procs), 4, 2, board)
-    finally:
-        for p in procs:
-            if p.poll() is None:
-                p.terminate()       # it ends its ranks
-                print(p.communicate()[0])
+    wait_all(procs, 4, 2, board)
 
 
 def test_torchrun_on_one_node():
@@ -149,6 +158,20 @@ def test_torchrun_c10d_without_libuv():
 def test_torchrun_without_a_shared_store():
     torchrun_nodes(["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
                     "--rdzv-id", "c"], "localhost:", {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+
+
+def test_torchrun_starts_again_after_a_death():
+    """The second attempt meets at the same store; what the first put there is not taken for its own."""
+    script = 'if [ "$TORCHELASTIC_RESTART_COUNT$RANK" = 03 ]; then sleep 1; exit 3; fi; exec "$@"'
+    with tempfile.NamedTemporaryFile("w", suffix=".sh", prefix="dtp-again-") as f:
+        f.write(script)
+        f.flush()
+        argv = [torchrun(), "--nnodes", "2", "--nproc-per-node", "2", "--max-restarts", "1", "--no-python",
+                "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "d",
+                "--monitor-interval", "0.1", "sh", f.name, RANK, MODULES]
+        procs = [subprocess.Popen(argv, env=ENV, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT) for _ in range(2)]
+        wait_all(procs, 4, 2, "on board tcpstore")
 
 
 # ---- MPI launchers ----
