@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { BEATS_TO_DEATH = 3 };
+enum { FIRST_ROOM = 32, BEATS_TO_DEATH = 3 };
 
 dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, void *user,
                          dtpi_core **core_out, dtp_error *err)
@@ -47,7 +47,12 @@ dtp_status dtpi_core_new(const dtpi_core_opts *opts, const dtpi_core_ops *ops, v
     c->seen = dtpi_buf_init(opts->a);
     if (opts->is_root)
         c->rows = dtpi_alloc_array(&c->a, opts->world_size, sizeof(*c->rows));
-    if (opts->is_root && !c->rows) {
+    /* Room for the first to come: one that could not be kept would not hear why. */
+    c->locals = dtpi_alloc_array(&c->a, FIRST_ROOM, sizeof(*c->locals));
+    c->n_locals = c->locals ? FIRST_ROOM : 0;
+    c->children = dtpi_alloc_array(&c->a, FIRST_ROOM, sizeof(*c->children));
+    c->n_children = c->children ? FIRST_ROOM : 0;
+    if ((opts->is_root && !c->rows) || !c->locals || !c->children) {
         dtpi_core_free(c);
         return dtpi_fail_nomem(err, opts->world_size * sizeof(*c->rows));
     }
