@@ -9,6 +9,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -116,6 +117,40 @@ CALL(int, gethostname, (char *name, size_t n), (name, n), ENAMETOOLONG)
 CALL(ssize_t, getrandom, (void *p, size_t n, unsigned flags), (p, n, flags), EINTR)
 CALL(int, getifaddrs, (void **list), (list), ENOBUFS, EMFILE)
 CALL(int, dup, (int fd), (fd), EMFILE)
+
+/* ---- the name service, where nobody answers ---- */
+
+static _Atomic int n_names;
+
+EXPORT int failcall_n_names(void)
+{
+    return atomic_load(&n_names);
+}
+
+static int my_getaddrinfo(const char *host, const char *service, const void *hints, void **list)
+{
+    (void)host, (void)service, (void)hints, (void)list;
+    atomic_fetch_add(&n_names, 1);
+    return EAI_AGAIN;
+}
+NAMED(my_getaddrinfo, getaddrinfo)
+
+static int my_getnameinfo(const void *sa, socklen_t n, char *host, socklen_t n_host, char *service,
+                          socklen_t n_service, int flags)
+{
+    (void)sa, (void)n, (void)host, (void)n_host, (void)service, (void)n_service, (void)flags;
+    atomic_fetch_add(&n_names, 1);
+    return EAI_AGAIN;
+}
+NAMED(my_getnameinfo, getnameinfo)
+
+static void *my_gethostbyname(const char *name)
+{
+    (void)name;
+    atomic_fetch_add(&n_names, 1);
+    return NULL;
+}
+NAMED(my_gethostbyname, gethostbyname)
 
 /* Closed all the same, as Linux does. */
 static int my_close(int fd)

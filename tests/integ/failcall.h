@@ -11,4 +11,7 @@ void failcall_arm(long nth, unsigned variant) __attribute__((weak));
 /* Name of the call that failed since then, NULL: none; and its error. */
 const char *failcall_disarm(int *errno_out) __attribute__((weak));
 
+/* Questions to a name service that this process has asked. */
+int failcall_n_names(void) __attribute__((weak));
+
 #endif /* DTP_TESTS_FAILCALL_H */

@@ -2,7 +2,8 @@
 /*
  * test_fault.c - every allocation and every system call of a bootstrap fails, one at a time, in one of
  * four processes on one node or two: nobody crashes or hangs, the others agree on what happened within
- * a second, the one says what failed, and no descriptor or block is left over.
+ * a second, the one says what failed, and no descriptor or block is left over. Nobody asks a name
+ * service, which does not answer.
  *
  * Runs with failmalloc.c and failcall.c preloaded. The short form tries a sample that DTP_TEST_SEED
  * repeats, DTP_TEST_LONG=1 tries all. DTP_FAULT="layout victim kind nth variant" repeats one run.
@@ -39,6 +40,7 @@ struct seen {
     int fds;                    /* more than before */
     long blocks;
     bool fired;
+    int names;                  /* asked of a name service */
     char call[24];
     int call_errno;
 };
@@ -151,6 +153,7 @@ static void rank_main(int rank, int n, void *user)
         s->fired = true;
         snprintf(s->call, sizeof(s->call), "%s", call);
     }
+    s->names = failcall_n_names();
     s->blocks = failmalloc_alive() - blocks;
     s->fds = count_fds() - fds;
     s->ended = true;
@@ -188,6 +191,8 @@ static bool check_ends(const struct run *r, const int *status)
         if (s->blocks > usual_blocks[r->per_node < N_RANKS][i])
             return finding(r, "rank %d leaks %ld blocks (%s)", i,
                            s->blocks - usual_blocks[r->per_node < N_RANKS][i], s->text);
+        if (s->names)
+            return finding(r, "rank %d asks a name service", i);
         if (s->status < 0 && !s->text[0])
             return finding(r, "rank %d: no text (%s)", i, dtp_status_name(s->status));
     }
