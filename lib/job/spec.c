@@ -57,7 +57,8 @@ bool dtpi_var_is_own(const char *var, size_t len)
 {
     static const char *const names[] = {
         "DTP_JOB", "DTP_ATTEMPT", "DTP_RANK", "DTP_WORLD_SIZE", "DTP_LOCAL_RANK", "DTP_LOCAL_SIZE",
-        "DTP_ROOT", "DTP_AGENT", "DTP_SECRET", "DTP_SECRET_FILE", "DTP_INSECURE",
+        "DTP_NODE", "DTP_NODES", "DTP_ROOT", "DTP_PARENT", "DTP_LISTEN", "DTP_BOARD", "DTP_AGENT",
+        "DTP_SECRET", "DTP_SECRET_FILE", "DTP_SECRET_FD", "DTP_MUNGE", "DTP_INSECURE",
     };
 
     for (size_t i = 0; i < DTPI_ARRAY_LEN(names); i++)
