@@ -63,8 +63,8 @@ static int judge(const boot_opts *o, const sim_result *s)
             continue;
         n_ended++;
         if (first && (r->status != first->status || r->failed_sum != first->failed_sum)) {
-            fprintf(stderr, "dtp-bench boot: rank %u saw %s, others %s\n", i, dtp_status_name(r->status),
-                    dtp_status_name(first->status));
+            fprintf(stderr, "dtp-bench boot: rank %u saw %s, others %s: %s\n", i, dtp_status_name(r->status),
+                    dtp_status_name(first->status), s->text);
             return BENCH_FAILED;
         }
         first = first ? first : r;

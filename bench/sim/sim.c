@@ -191,7 +191,8 @@ static dtp_status build(struct sim *s, dtp_error *err)
     s->agents = calloc(s->o.n_nodes, sizeof(*s->agents));
     s->ranks = calloc(s->o.n_ranks, sizeof(*s->ranks));
     s->is_out = calloc(s->o.n_ranks, 1);
-    if (!s->loop || !s->agents || !s->ranks || !s->is_out)
+    s->result->is_lost = calloc(s->o.n_ranks, 1);
+    if (!s->result->is_lost || !s->loop || !s->agents || !s->ranks || !s->is_out)
         return dtpi_fail_nomem(err, s->o.n_ranks * sizeof(*s->ranks));
     dtp_status st = DTP_OK;
     for (uint32_t i = 0; i < s->o.n_nodes && st >= 0; i++)
@@ -259,11 +260,15 @@ dtp_status sim_run(const sim_opts *opts, sim_result *r, dtp_error *err)
         st = s.failed ? dtpi_fail_nomem(err, 0) : sum_up(&s, r, err);
     }
     tear_down(&s);
+    if (st < 0)
+        sim_result_free(r);
     return st;
 }
 
 void sim_result_free(sim_result *r)
 {
     free(r->ranks);
+    free(r->is_lost);
     r->ranks = NULL;
+    r->is_lost = NULL;
 }

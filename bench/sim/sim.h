@@ -60,6 +60,7 @@ typedef struct sim_result {
     int64_t agent_cpu_ns;
     uint64_t n_events;
     char text[DTP_ERROR_TEXT];  /* of the first verdict */
+    uint8_t *is_lost;           /* by rank: the first verdict names it */
     sim_rank_result *ranks;     /* n_ranks; sim_result_free */
     uint32_t n_ranks;
 } sim_result;

@@ -12,14 +12,18 @@
 #include "group/tree.h"
 #include "sim_internal.h"
 
-enum { RETRY_FIRST_MS = 10, RETRY_MAX_MS = 250 };
+enum { RETRY_FIRST_MS = 10, RETRY_MAX_MS = 250, GIVE_UP_MS = 500 };
+
+/* What is said about the place in the tree, once proven: the words are played, of about the true size. */
+enum { PLACE_BYTES = 120, PLACE_NEW = 1, PLACE_TABLE = 2, PLACE_AGAIN = 3, PLACE_GIVEN = 4,
+       PLACE_BUSY = 5 };
 
 /* One that has connected and not yet proven itself. */
 struct stranger {
     struct stranger *next, **prev;
     struct sim_agent *agent;
     dtpi_loop_chan *chan;
-    bool is_near;
+    bool is_near, is_proven;
     dtpi_hs hs;
 };
 
@@ -32,8 +36,19 @@ static int64_t now_of(const struct sim_agent *a)
 
 static void tick(void *user, uint64_t key);
 
+static void dial(void *user, uint64_t key);
+
 static void after(struct sim_agent *a)
 {
+    if (a->is_orphan) {
+        a->is_orphan = false;
+        if (a->parent)          /* silent: the other end may be there */
+            dtpi_loop_kill(a->parent, 0);
+        a->parent = NULL;
+        a->n_dials = 1;         /* the root first */
+        if (!dtpi_loop_proc_at(a->proc, now_of(a), dial, a, 0))
+            a->sim->failed = true;
+    }
     const int64_t at = dtpi_core_next_ns(a->core), now = now_of(a);
 
     if (at == INT64_MAX || (a->tick_ns > now && a->tick_ns <= at))
@@ -125,6 +140,13 @@ static void drop_child(void *user, uint32_t slot)
     drop(&a->children[slot]);
 }
 
+static void on_orphan(void *user)
+{
+    struct sim_agent *a = user;
+
+    a->is_orphan = true;
+}
+
 static const dtpi_core_ops core_ops = {
     .to_local = to_local,
     .to_child = to_child,
@@ -133,6 +155,7 @@ static const dtpi_core_ops core_ops = {
     .verdict = on_verdict,
     .drop_local = drop_local,
     .drop_child = drop_child,
+    .orphan = on_orphan,
 };
 
 /* ---- members ---- */
@@ -210,11 +233,11 @@ static void promote(struct stranger *x)
     side.closed = x->is_near ? local_closed : child_closed;
     side.key = x->is_near ? a->n_locals - 1 : a->n_children - 1;
     dtpi_loop_adopt(x->chan, 1, &side);
-    dtpi_loop_count(x->chan, true);
     if (x->is_near)
         dtpi_core_local_open(a->core, (uint32_t)side.key, x->hs.peer.who, x->hs.peer.who + 1, now_of(a));
     else
         dtpi_core_child_open(a->core, (uint32_t)side.key, now_of(a));
+    dtpi_loop_count(x->chan, true);     /* from here on messages belong to the table */
     after(a);
 }
 
@@ -232,6 +255,34 @@ void sim_strangers_free(struct sim *s)
         stranger_free(s->strangers);
 }
 
+static void send_place(struct sim_agent *a, dtpi_loop_chan *chan, int from, uint8_t word)
+{
+    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+
+    memset(dtpi_buf_reserve(&b, PLACE_BYTES), word, PLACE_BYTES);
+    b.len = PLACE_BYTES;
+    sim_send(a->sim, chan, from, &b);
+}
+
+/* As agent_tree_serve: whoever has no table yet is a child; one that lost its parent comes to the judge. */
+static void give_place(struct stranger *x, dtpi_msg *m)
+{
+    struct sim_agent *a = x->agent;
+    const bool has_table = dtpi_core_has_table(a->core);
+    const bool fits = has_table ? m->buf.data[0] == PLACE_TABLE || m->buf.data[0] == PLACE_AGAIN
+                                : m->buf.data[0] != PLACE_TABLE;
+
+    a->sim->result->n_join_messages += 2;
+    if (!fits || (has_table && !dtpi_core_is_judge(a->core))) {
+        send_place(a, x->chan, 1, PLACE_BUSY);
+        dtpi_loop_kill(x->chan, 1);
+    } else {
+        send_place(a, x->chan, 1, PLACE_GIVEN);
+        promote(x);
+    }
+    stranger_free(x);
+}
+
 static void stranger_frame(void *user, uint64_t key, dtpi_msg *m)
 {
     struct stranger *x = user;
@@ -240,12 +291,20 @@ static void stranger_frame(void *user, uint64_t key, dtpi_msg *m)
     dtp_error err;
 
     (void)key;
+    if (x->is_proven) {
+        give_place(x, m);
+        return;
+    }
     const dtp_status st = dtpi_hs_serve(&x->hs, m->buf.data, m->buf.len, &b, &err);
     if (st == DTP_PENDING) {
         sim_send(a->sim, x->chan, 1, &b);
         return;
     }
     dtpi_buf_free(&b);
+    if (st == DTP_OK && !x->is_near) {
+        x->is_proven = true;
+        return;
+    }
     if (st < 0)
         dtpi_loop_kill(x->chan, 1);
     else
@@ -264,7 +323,7 @@ static void first_frame(void *user, uint64_t key, dtpi_msg *m)
 {
     struct sim_agent *a = user;
     dtpi_loop_chan *chan = (dtpi_loop_chan *)(uintptr_t)(key & ~(uint64_t)1);
-    struct stranger *x = malloc(sizeof(*x));
+    struct stranger *x = calloc(1, sizeof(*x));
     const dtpi_loop_side side = { .shared = stranger_frame, .closed = stranger_closed, .user = x,
                                   .proc = a->proc };
     dtpi_hs_opts room;
@@ -310,8 +369,6 @@ static bool accept_far(void *user, dtpi_loop_chan *chan, dtpi_loop_side *side_ou
 
 /* ---- the parent ---- */
 
-static void dial(void *user, uint64_t key);
-
 static void try_later(struct sim_agent *a)
 {
     const int64_t ms = (int64_t)RETRY_FIRST_MS << DTPI_MIN(a->n_dials - 1, 5u);
@@ -340,11 +397,43 @@ static void parent_closed(void *user, uint64_t key)
     after(a);
 }
 
-static void prove(void *user, uint64_t key, dtpi_msg *m)
+static void proof_closed(void *user, uint64_t key)
+{
+    struct sim_agent *a = user;
+
+    (void)key;
+    a->trying = NULL;
+    free(a->hs);
+    a->hs = NULL;
+    try_later(a);
+}
+
+static void placed(void *user, uint64_t key, dtpi_msg *m)
 {
     struct sim_agent *a = user;
     dtpi_loop_chan *chan = (dtpi_loop_chan *)(uintptr_t)key;
     const dtpi_loop_side side = { .shared = parent_frame, .closed = parent_closed, .user = a,
+                                  .proc = a->proc };
+
+    a->trying = NULL;
+    if (m->buf.data[0] != PLACE_GIVEN) {
+        dtpi_loop_kill(chan, 0);
+        try_later(a);
+        return;
+    }
+    dtpi_loop_count(chan, true);
+    dtpi_loop_adopt(chan, 0, &side);
+    a->parent = chan;
+    a->n_parents++;
+    dtpi_core_parent_open(a->core, now_of(a));
+    after(a);
+}
+
+static void prove(void *user, uint64_t key, dtpi_msg *m)
+{
+    struct sim_agent *a = user;
+    dtpi_loop_chan *chan = (dtpi_loop_chan *)(uintptr_t)key;
+    const dtpi_loop_side side = { .shared = placed, .closed = proof_closed, .user = a, .key = key,
                                   .proc = a->proc };
     dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
     dtp_error err;
@@ -353,6 +442,7 @@ static void prove(void *user, uint64_t key, dtpi_msg *m)
     free(a->hs);
     a->hs = NULL;
     if (st < 0) {
+        a->trying = NULL;
         dtpi_buf_free(&b);
         dtpi_core_parent_end(a->core, st, err.text, now_of(a));
         after(a);
@@ -360,21 +450,8 @@ static void prove(void *user, uint64_t key, dtpi_msg *m)
     }
     sim_send(a->sim, chan, 0, &b);
     a->sim->result->n_proof_messages += 3;
-    dtpi_loop_count(chan, true);
     dtpi_loop_adopt(chan, 0, &side);
-    a->parent = chan;
-    dtpi_core_parent_open(a->core, now_of(a));
-    after(a);
-}
-
-static void proof_closed(void *user, uint64_t key)
-{
-    struct sim_agent *a = user;
-
-    (void)key;
-    free(a->hs);
-    a->hs = NULL;
-    try_later(a);
+    send_place(a, chan, 0, dtpi_core_has_table(a->core) ? PLACE_TABLE : a->n_parents ? PLACE_AGAIN : PLACE_NEW);
 }
 
 static void met(void *user, uint64_t key, dtpi_loop_chan *chan)
@@ -385,7 +462,12 @@ static void met(void *user, uint64_t key, dtpi_loop_chan *chan)
     dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
     dtpi_hs_opts room;
 
-    (void)key;
+    if (key != a->n_dials) {    /* given up */
+        if (chan)
+            dtpi_loop_kill(chan, 0);
+        return;
+    }
+    a->trying = chan;
     if (!chan) {
         try_later(a);
         return;
@@ -401,15 +483,44 @@ static void met(void *user, uint64_t key, dtpi_loop_chan *chan)
     sim_send(a->sim, chan, 0, &b);
 }
 
+/* Nobody answered. */
+static void give_up(void *user, uint64_t key)
+{
+    struct sim_agent *a = user;
+
+    if (a->parent || key != a->n_dials)
+        return;
+    if (a->trying)
+        dtpi_loop_kill(a->trying, 0);
+    a->trying = NULL;
+    proof_closed(a, 0);
+}
+
+/* The parent at first, then the root; one that has the table asks the standbys too, in turn. */
+static const struct sim_agent *whom_to_ask(const struct sim_agent *a)
+{
+    dtpi_standby list[DTPI_STANDBYS];
+
+    if (!dtpi_core_has_table(a->core) || a->n_dials == 0)
+        return &a->sim->agents[a->n_dials == 0 ? dtpi_tree_parent(a->index, a->sim->o.radix) : 0];
+    const uint32_t n = dtpi_core_standbys(a->core, list), turn = (a->n_dials - 1) % (n + 1);
+    return &a->sim->agents[turn == 0 ? 0 : list[turn - 1].node - 1];
+}
+
 static void dial(void *user, uint64_t key)
 {
     struct sim_agent *a = user;
-    const struct sim_agent *parent = &a->sim->agents[(a->index - 1) / a->sim->o.radix];
-    const dtpi_loop_side side = { .shared = prove, .closed = proof_closed, .user = a, .proc = a->proc };
+    const struct sim_agent *to = whom_to_ask(a);
+    dtpi_loop_side side = { .shared = prove, .closed = proof_closed, .user = a, .proc = a->proc };
 
     (void)key;
-    a->n_dials++;
-    if (!dtpi_loop_dial(a->sim->loop, &parent->far, &side, met))
+    if (a->parent || (dtpi_core_has_table(a->core) && !dtpi_core_seeks_parent(a->core)))
+        return;
+    side.key = ++a->n_dials;
+    if (to == a)
+        try_later(a);
+    else if (!dtpi_loop_dial(a->sim->loop, &to->far, &side, met) ||
+             !dtpi_loop_proc_at(a->proc, now_of(a) + GIVE_UP_MS * DTPI_NS_PER_MS, give_up, a, a->n_dials))
         a->sim->failed = true;
 }
 
@@ -447,8 +558,10 @@ dtp_status sim_agent_open(struct sim_agent *a, dtp_error *err)
     a->near = (dtpi_loop_door){ .proc = a->proc, .user = a, .accept = accept_near };
     a->far = (dtpi_loop_door){ .proc = a->proc, .user = a, .accept = accept_far };
     const dtp_status st = dtpi_core_new(&co, &core_ops, a, &a->core, err);
-    if (st >= 0)
+    if (st >= 0) {
+        dtpi_core_set_addresses(a->core, host);
         after(a);
+    }
     return st;
 }
 

@@ -18,10 +18,12 @@ struct sim_agent {
     dtpi_loop_proc *proc, *launcher;
     dtpi_loop_door near, far;   /* for ranks and for agents */
     dtpi_loop_chan *parent;     /* side 0 */
+    dtpi_loop_chan *trying;     /* connected, without a place yet */
     dtpi_loop_chan **locals, **children;    /* by slot, side 1 */
     uint32_t n_locals, n_children, cap_locals, cap_children;
     uint32_t n_started;         /* of its ranks */
-    uint32_t n_dials;
+    uint32_t n_dials, n_parents;
+    bool is_orphan;             /* said by the core, and not yet acted upon */
     dtpi_hs *hs;                /* towards the parent */
     int64_t tick_ns;
 };

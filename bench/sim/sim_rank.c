@@ -136,10 +136,23 @@ static void verdict(struct sim_rank *r, const dtpi_frame *f)
     }
     r->result.n_failed = v.n_failed;
     r->result.failed_sum = dtpi_sum64(failed, v.n_failed * sizeof(*failed));
+    for (uint32_t i = 0; !s->result->text[0] && i < v.n_failed; i++)
+        s->result->is_lost[failed[i]] = 1;
     if (!s->result->text[0])
         memcpy(s->result->text, v.text, sizeof(s->result->text));
     free(failed);
     sim_rank_over(r, v.status);
+}
+
+static void refused(struct sim_rank *r, const dtpi_frame *f)
+{
+    dtpi_rd rd = dtpi_rd_init(f->body, f->bytes);
+    const dtp_status st = (dtp_status)dtpi_rd_u32(&rd);
+    char text[DTP_ERROR_TEXT];
+
+    if (dtpi_rd_text(&rd, text, sizeof(text)) && !r->sim->result->text[0])
+        memcpy(r->sim->result->text, text, sizeof(text));
+    sim_rank_over(r, st < 0 ? st : DTP_ERR_PROTO);
 }
 
 static void frame(void *user, uint64_t key, dtpi_msg *m)
@@ -164,13 +177,25 @@ static void frame(void *user, uint64_t key, dtpi_msg *m)
     else if (f.type == DTPI_F_VERDICT)
         verdict(r, &f);
     else if (f.type == DTPI_F_REFUSE)
-        sim_rank_over(r, DTP_ERR_PROTO);
+        refused(r, &f);
 }
 
+/* The agent has ended: all ranks of the node are lost to the others, and know it from the table. */
 static void closed(void *user, uint64_t key)
 {
+    struct sim_rank *r = user;
+    const struct sim_agent *a = r->agent;
+    int32_t *lost = r->state == SIM_CALLING ? malloc(a->n * sizeof(*lost)) : NULL;
+
     (void)key;
-    sim_rank_over(user, DTP_ERR_PEER);
+    for (uint32_t i = 0; lost && i < a->n; i++)
+        lost[i] = (int32_t)(a->first + i);
+    if (lost) {
+        r->result.n_failed = a->n;
+        r->result.failed_sum = dtpi_sum64(lost, a->n * sizeof(*lost));
+    }
+    free(lost);
+    sim_rank_over(r, DTP_ERR_PEER);
 }
 
 /* ---- meeting the agent ---- */
