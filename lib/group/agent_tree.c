@@ -335,6 +335,17 @@ static bool place(struct agent_conn *conn, uint64_t node, uint32_t n_gave_up, co
     return answer(conn, number, &agent->places[parent - 1]);
 }
 
+static bool is_in_table(const dtpi_agent *agent, uint64_t node)
+{
+    const uint32_t n = dtpi_core_n_nodes(agent->core);
+    dtpi_node at;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (dtpi_core_node(agent->core, i, &at) && at.id == node)
+            return true;
+    return false;
+}
+
 bool agent_tree_serve(struct agent_conn *conn, const dtpi_frame *f)
 {
     dtpi_agent *agent = conn->agent;
@@ -351,11 +362,15 @@ bool agent_tree_serve(struct agent_conn *conn, const dtpi_frame *f)
     if (!dtpi_rd_done(&r) || node == agent->node_id || !dtpi_utf8_ok(host, strlen(host)) ||
         !dtpi_utf8_ok(addresses, strlen(addresses)))
         return false;
-    /* A process may join, leave and join again: its new group meets when this one is over. */
-    if (dtpi_core_has_table(agent->core) != has_table)
+    /*
+     * A process may join, leave and join again: its new group meets when this one is over. One that stands in
+     * the table lost its parent before the table came.
+     */
+    const bool stands = dtpi_core_has_table(agent->core);
+    if (stands != has_table && !(stands && is_in_table(agent, node)))
         return answer_busy(conn);
     /* One that comes back belongs to whoever judges, and to nobody else: so there is no circle. */
-    if (has_table)
+    if (stands)
         return dtpi_core_is_judge(agent->core) ? adopt(conn, 0) : answer_busy(conn);
     drop_former(agent, node);
     conn->node = node;
