@@ -51,7 +51,7 @@ typedef struct sim_rank_result {
 typedef struct sim_result {
     int64_t spawned_ns, joined_ns, total_ns;    /* of the last rank */
     uint32_t slowest_rank;
-    uint64_t n_proof_messages;  /* of handshakes */
+    uint64_t n_proof_messages;  /* of handshakes, and about the place in the tree */
     uint64_t n_join_messages;   /* of the table and of failures: not of handshakes, the barrier, heartbeats */
     uint64_t n_messages, n_bytes;   /* all */
     uint32_t join_rounds, rounds;   /* longest chains, without handshakes */

@@ -272,7 +272,7 @@ static void give_place(struct stranger *x, dtpi_msg *m)
     const bool fits = has_table ? m->buf.data[0] == PLACE_TABLE || m->buf.data[0] == PLACE_AGAIN
                                 : m->buf.data[0] != PLACE_TABLE;
 
-    a->sim->result->n_join_messages += 2;
+    a->sim->result->n_proof_messages += 2;
     if (!fits || (has_table && !dtpi_core_is_judge(a->core))) {
         send_place(a, x->chan, 1, PLACE_BUSY);
         dtpi_loop_kill(x->chan, 1);

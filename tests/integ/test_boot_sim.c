@@ -50,8 +50,8 @@ static void test_all_come_with_few_messages_in_few_rounds(void **state)
                     assert_int_equal(r.ranks[rank].status, DTP_OK);
                 /* Up to the last level and back, and the ranks' own. */
                 assert_in_range(r.join_rounds, 2, 2 * depth(n_nodes, radixes[j]) + 2);
-                /* JOIN and WELCOME of each rank; two about its place, NODE, rows and table of each agent. */
-                assert_in_range(r.n_join_messages, 2 * n, 2 * n + 6 * (n_nodes - 1));
+                /* JOIN and WELCOME of each rank; NODE, rows and table of each agent. */
+                assert_in_range(r.n_join_messages, 2 * n, 2 * n + 4 * (n_nodes - 1));
                 assert_in_range(r.max_conns, 1, per_node[k] + radixes[j] + 1);
                 sim_result_free(&r);
             }
