@@ -420,9 +420,16 @@ bool dtpi_formed_read(const dtpi_frame *f, uint32_t limit, dtp_status *status_ou
         !dtpi_ranges_read(&r, limit + (uint32_t)(f->bytes / 20), members_out))
         return false;
     *new_out = r;
-    for (uint32_t i = dtpi_rd_u32(&r); i > 0 && !r.failed; i--)
+    const uint32_t n_new = dtpi_rd_u32(&r);
+    for (uint32_t i = n_new; i > 0 && !r.failed; i--)
         dtpi_newcomer_read(&r, &new);
-    return dtpi_rd_done(&r) && (*status_out < 0 || members_out->len > 0 || members_out->failed);
+    if (!dtpi_rd_done(&r))
+        return false;
+    if (members_out->failed || members_out->len == 0)
+        return *status_out < 0 || members_out->failed;
+    /* Ascending: the last is of the newcomers, or was there before. */
+    const int32_t *members = (const int32_t *)(const void *)members_out->data;
+    return (uint32_t)members[members_out->len / sizeof(*members) - 1] < limit + n_new;
 }
 
 /* True also where the message is malformed, and nothing happens; false without memory. */
