@@ -43,7 +43,7 @@ static unsigned read_weights(const uint8_t *in, size_t bytes, uint8_t *weights, 
                              size_t *used_out)
 {
     const unsigned n = bytes ? (unsigned)in[0] - 127 : 0;
-    uint32_t sum = 0;
+    uint32_t sum = 0, longest = 0;
 
     if (bytes == 0 || in[0] < 128 || 1 + (n + 1) / 2 > bytes)
         return 0;
@@ -52,6 +52,7 @@ static unsigned read_weights(const uint8_t *in, size_t bytes, uint8_t *weights, 
         if (weights[v] > BITS)
             return 0;
         sum += (1u << weights[v]) >> 1;
+        longest += weights[v] == 1;
     }
     if (sum == 0)
         return 0;
@@ -60,6 +61,9 @@ static unsigned read_weights(const uint8_t *in, size_t bytes, uint8_t *weights, 
     if (log > BITS || (rest & (rest - 1)) != 0)
         return 0;
     weights[n] = (uint8_t)(__builtin_ctz(rest) + 1);
+    longest += weights[n] == 1;
+    if (longest < 2 || longest % 2)
+        return 0;               /* the longest codes come in pairs */
     *n_out = n + 1;
     *used_out = 1 + (n + 1) / 2;
     return log;
