@@ -210,7 +210,8 @@ void agent_welcome_all(dtpi_agent *agent)
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
     const int fds[2] = { agent->control_fd, agent->table_fd };
     for (uint32_t i = 0; m && i < agent->n_by_local; i++)
-        if (agent->by_local[i] && !dtpi_core_slot_is_free(agent->core, i))
+        if (agent->by_local[i] && !dtpi_core_slot_is_free(agent->core, i) &&
+            !dtpi_core_is_newcomer(agent->core, i))
             welcome(agent->by_local[i], m, fds);
     if (!m)
         dtpi_fail_nomem(&agent->trouble, 0);

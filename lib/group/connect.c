@@ -257,7 +257,7 @@ static dtp_status start_agent(struct session *s, const dtp_group_opts *o, const 
 {
     if (board)
         return meet_start(s, o, board, socket, deadline_ns, meet_out, err);
-    return o->local_rank == 0 ? host_start(s->ctx, o, false, socket, &s->host, err) : DTP_OK;
+    return o->local_rank == 0 && o->rank != DTP_RANK_NEW ? host_start(s->ctx, o, false, socket, &s->host, err) : DTP_OK;
 }
 
 dtp_status session_connect(struct session *s, const dtp_group_opts *o, const dtpi_board_opts *board,

@@ -150,6 +150,7 @@ bool dtpi_core_seeks_parent(const dtpi_core *core);
 /* The root, or who stands in for it: takes agents that lost their parent. */
 bool dtpi_core_is_judge(const dtpi_core *core);
 uint32_t dtpi_core_generation(const dtpi_core *core);
+bool dtpi_core_is_newcomer(const dtpi_core *core, uint32_t slot);
 /* Newcomers that wait, as far as is known here. */
 uint32_t dtpi_core_n_newcomers(const dtpi_core *core);
 /* Identities given so far: so many have rows. */

@@ -26,6 +26,11 @@ static struct newcomer *list_of(const dtpi_core *c)
     return (struct newcomer *)(void *)c->newcomers.data;
 }
 
+bool dtpi_core_is_newcomer(const dtpi_core *c, uint32_t slot)
+{
+    return slot < c->n_locals && c->locals[slot].is_new;
+}
+
 uint32_t dtpi_core_n_newcomers(const dtpi_core *c)
 {
     return (uint32_t)(c->newcomers.len / sizeof(struct newcomer));

@@ -244,9 +244,16 @@ static bool is_over(void *user)
 
 static dtp_status why_not(struct session *s, dtp_error *err)
 {
-    const dtp_status st = session_verdict(s, err);
+    dtp_error why = { .status = DTP_OK };
+    const dtp_status st = session_verdict(s, &why);
 
-    return st < 0 ? st : dtpi_fail(err, DTP_ERR_PEER, "the agent of this node is gone");
+    /* A rank's process may host the agent; under a launcher's it is not lost with one. */
+    if (s->link && s->agent_gone && st != DTP_ERR_ABORTED)
+        return dtpi_fail_rank(err, DTP_ERR_PEER, why.rank, "re-form: the agent of this node is gone%s%.150s",
+                              st < 0 ? ": " : "", st < 0 ? why.text : "");
+    if (err && st < 0)
+        *err = why;
+    return st < 0 ? st : dtpi_fail(err, DTP_ERR_PEER, "re-form: this group is over");
 }
 
 static bool send_call(struct session *s, int64_t deadline_ns, uint32_t min_size)

@@ -130,7 +130,7 @@ static void welcome(struct session *s, const dtpi_frame *f)
     DTPI_AUTO_FD int control_fd = dtpi_link_take_fd(s->link);
     DTPI_AUTO_FD int table_fd = dtpi_link_take_fd(s->link);
 
-    if (s->state != SESSION_JOINING)
+    if (s->state != SESSION_JOINING || s->newcomer)
         return;
     s->generation = f->generation;
     s->state = session_map_files(s, control_fd, table_fd, &s->join_error) < 0 ? SESSION_FAILED

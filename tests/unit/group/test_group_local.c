@@ -114,7 +114,7 @@ static void test_wrong_options_say_what_is_wrong(void **state)
     o = opts_of("x", 2, 2);
     assert_status(DTP_ERR_RANGE, dtp_group_join(ctx, &o, &g, ERR));
     assert_text("rank 2");
-    o = opts_of("x", -1, 2);
+    o = opts_of("x", -2, 2);
     assert_status(DTP_ERR_RANGE, dtp_group_join(ctx, &o, &g, ERR));
     o = opts_of("x", 0, 4);
     o.local_size = 2;

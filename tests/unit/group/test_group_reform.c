@@ -430,6 +430,62 @@ static void test_a_newcomer_is_taken_in(void **state)
     run_world(&w);
 }
 
+static void two_and_one_more(int rank, int n, void *user)
+{
+    const bool is_new = rank == 2;
+    const dtp_reform_opts ro = { .size = sizeof(ro), .min_size = 3 };
+    const dtp_group_opts o = { .size = sizeof(o), .rank = is_new ? DTP_RANK_NEW : rank, .world_size = 2,
+                               .job = user, .timeout_ms = 10000, .secret = secret };
+    dtp_group *g, *next = NULL;
+    dtp_ctx *ctx;
+
+    (void)n;
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_OK(dtp_group_join(ctx, &o, &g, ERR));
+    if (!is_new)
+        RANK_OK(dtp_group_reform(g, &ro, &next, ERR));
+    dtp_group *all = is_new ? g : next;
+    RANK_CHECK(dtp_group_size(all) == 3 && dtp_group_rank(all) == rank && dtp_group_local_rank(all) == rank);
+    RANK_OK(dtp_group_barrier(all, 0, ERR));
+    dtp_group_close(g);
+    dtp_group_close(next);
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_newcomer_finds_the_agent_of_its_machine(void **state)
+{
+    (void)state;
+    ranks_run(3, two_and_one_more, (void *)(uintptr_t)ranks_job());
+}
+
+static void nobody_takes(int rank, int n, void *user)
+{
+    const dtp_group_opts o = { .size = sizeof(o), .rank = rank == 2 ? DTP_RANK_NEW : rank, .world_size = 2,
+                               .job = user, .timeout_ms = rank == 2 ? 150 : 10000, .secret = secret };
+    dtp_group *g = NULL;
+    dtp_ctx *ctx;
+    size_t bytes;
+    void *data;
+
+    (void)n;
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_STATUS(rank == 2 ? DTP_ERR_TIMEOUT : DTP_OK, dtp_group_join(ctx, &o, &g, ERR));
+    if (rank == 2)
+        RANK_TEXT("no re-form took this newcomer in");
+    else
+        RANK_STATUS(DTP_ERR_TIMEOUT, dtp_group_lookup(g, "never", &data, &bytes, 400, ERR));
+    if (rank != 2)
+        RANK_OK(dtp_group_barrier(g, 0, ERR));
+    dtp_group_close(g);
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_newcomer_that_gives_up_disturbs_nobody(void **state)
+{
+    (void)state;
+    ranks_run(3, nobody_takes, (void *)(uintptr_t)ranks_job());
+}
+
 /* ---- abort ---- */
 
 enum blocked { IN_BARRIER, IN_ALLGATHER, IN_LOOKUP, IN_REFORM, N_BLOCKED };
@@ -509,6 +565,90 @@ static void test_an_abort_from_another_thread_ends_every_blocked_call(void **sta
     }
 }
 
+/* ---- a join, and a host that dies ---- */
+
+struct stopper {
+    dtp_ctx *ctx;
+    _Atomic bool stop;
+    _Atomic int64_t at_ns;
+};
+
+static int is_stopped(void *user)
+{
+    struct stopper *s = user;
+
+    return atomic_load(&s->stop);
+}
+
+static void *stop_soon(void *arg)
+{
+    struct stopper *s = arg;
+    const struct timespec ts = { .tv_nsec = 20000000 };
+
+    nanosleep(&ts, NULL);
+    atomic_store(&s->at_ns, ranks_now_ns());
+    atomic_store(&s->stop, true);
+    dtp_ctx_wake(s->ctx);
+    return NULL;
+}
+
+static void test_a_join_is_ended_from_another_thread(void **state)
+{
+    const char *job = ranks_job();
+
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {      /* one that hosts the agent, one that looks for it */
+        struct stopper s = { 0 };
+        const dtp_ctx_opts co = { .size = sizeof(co), .interrupted = is_stopped, .interrupted_user = &s };
+        const dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = 2, .job = job,
+                                   .secret = secret };
+        dtp_group *g;
+        pthread_t t;
+        assert_ok(dtp_ctx_open(&co, &s.ctx, ERR));
+        assert_int_equal(pthread_create(&t, NULL, stop_soon, &s), 0);
+        assert_status(DTP_ERR_INTERRUPTED, dtp_group_join(s.ctx, &o, &g, ERR));
+        const int64_t took = ranks_now_ns() - atomic_load(&s.at_ns);
+        pthread_join(t, NULL);
+        dtp_ctx_close(s.ctx);
+        if (took > 5 * DTPI_NS_PER_MS)
+            fprintf(stderr, "join of rank %d returned %lld us after it was ended\n", rank, (long long)took / 1000);
+        assert_true(took < 700 * DTPI_NS_PER_MS);
+    }
+}
+
+static void hosted(int rank, int n, void *user)
+{
+    const dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = n, .job = user,
+                               .timeout_ms = 10000, .secret = secret };
+    dtp_group *g, *next;
+    dtp_ctx *ctx;
+
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_OK(dtp_group_join(ctx, &o, &g, ERR));
+    /* The agent may die before it has told of the first barrier. */
+    const dtp_status st = dtp_group_barrier(g, 0, ERR);
+    if (rank == 0)
+        raise(SIGKILL);
+    if (st >= 0)
+        RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_reform(g, NULL, &next, ERR));
+    RANK_TEXT("the agent of this node is gone: rank 0 of 3");
+    dtp_group_close(g);
+    dtp_ctx_close(ctx);
+}
+
+static void test_where_the_agent_died_with_its_rank_the_error_says_so(void **state)
+{
+    pid_t pids[3];
+    int status[3] = { 0 };
+
+    (void)state;
+    ranks_start(3, hosted, (void *)(uintptr_t)ranks_job(), pids);
+    ranks_wait(3, pids, status);
+    assert_int_equal(status[0], SIGKILL);
+    assert_int_equal(status[1] | status[2], 0);
+}
+
 static void aborted_after_death(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
 {
     dtp_group *next;
@@ -561,8 +701,12 @@ int main(void)
         cmocka_unit_test(test_survivors_of_a_lost_node_go_on_also_without_the_root),
         cmocka_unit_test(test_half_of_the_nodes_without_the_root_do_not_go_on),
         cmocka_unit_test(test_a_newcomer_is_taken_in),
+        cmocka_unit_test(test_a_newcomer_finds_the_agent_of_its_machine),
+        cmocka_unit_test(test_a_newcomer_that_gives_up_disturbs_nobody),
         cmocka_unit_test(test_an_abort_from_another_thread_ends_every_blocked_call),
         cmocka_unit_test(test_an_abort_ends_a_reform_on_all_ranks),
+        cmocka_unit_test(test_a_join_is_ended_from_another_thread),
+        cmocka_unit_test(test_where_the_agent_died_with_its_rank_the_error_says_so),
         cmocka_unit_test(test_a_group_of_one_can_be_reformed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
