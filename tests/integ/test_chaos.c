@@ -277,8 +277,10 @@ static void check_set(const struct run *r, int rank, const char *what)
 {
     const struct seen *s = &r->seen[rank];
 
+    /* A root that ends while it gives the table away takes along those who have not got it. */
     for (size_t i = 0; i < s->n_failed; i++)
-        if (!is_victim(r, s->failed[i]) && !agent_is_hit(r, node_of(r, s->failed[i])))
+        if (!is_victim(r, s->failed[i]) && !agent_is_hit(r, node_of(r, s->failed[i])) &&
+            !(agent_is_hit(r, 0) && !r->seen[s->failed[i]].was_member))
             fail_msg("%s\nrank %d names rank %d, which lives: %s", what, rank, s->failed[i], s->text);
 }
 
