@@ -204,6 +204,7 @@ static dtp_status meet_and_join(struct session *s, const dtp_group_opts *o, cons
 
     while ((st = meet(s, o, socket, deadline_ns, err)) == DTP_PENDING) {
         dtpi_link_close(DTPI_TAKE(s->link));
+        session_watch_none(s);      /* its end is no end of what this rank waits for */
         st = rest(s->ctx, RETRY_MAX_US * 1000LL, deadline_ns, err);
         if (st < 0)
             return st == DTP_ERR_TIMEOUT ? no_agent(s, socket, err) : st;

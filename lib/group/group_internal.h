@@ -160,6 +160,7 @@ void session_poll(struct session *s);
 
 extern const dtpi_link_ops session_link_ops;
 void session_watch_agent(struct session *s);
+void session_watch_none(struct session *s);
 void session_watch_pidfd(struct session *s);
 dtp_status session_map_files(struct session *s, int control_fd, int table_fd, dtp_error *err);
 dtp_status session_open_alone(struct session *s, dtp_error *err);

@@ -452,10 +452,15 @@ static bool dies_with(pid_t pid)
     return getppid() == pid && prctl(PR_GET_PDEATHSIG, &signal) == 0 && signal == SIGKILL;
 }
 
-void session_watch_agent(struct session *s)
+void session_watch_none(struct session *s)
 {
     dtpi_source_remove(s->ctx, &s->agent_source);
-    dtpi_close_fd(&s->agent_pidfd);     /* of the agent before */
+    dtpi_close_fd(&s->agent_pidfd);
+}
+
+void session_watch_agent(struct session *s)
+{
+    session_watch_none(s);
     if (s->agent_pid <= 0 || s->agent_pid == getpid() || dies_with(s->agent_pid))
         return;
     s->agent_pidfd = (int)syscall(SYS_pidfd_open, s->agent_pid, 0);

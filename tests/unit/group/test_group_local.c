@@ -702,6 +702,45 @@ static void test_a_rank_that_joins_again_waits_for_the_group_before(void **state
     ranks_run(2, again_too_early, (void *)(uintptr_t)ranks_job());
 }
 
+/* The process that hosted the group before ends while a rank waits for the next one. */
+struct change {
+    const char *job;
+    _Atomic int host;           /* its pid, once the first group stands */
+};
+
+static void next_host(int rank, int n, void *user)
+{
+    struct change *c = user;
+    const dtp_group_opts o = opts_of(c->job, rank == 1 ? 1 : 0, n - 1);
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    for (int i = rank == 2; i < 2; i++) {
+        while (rank == 2 && (!atomic_load(&c->host) || kill(c->host, 0) == 0))
+            usleep(1000);
+        RANK_OK(dtp_group_join(ctx, &o, &g, ERR));
+        RANK_OK(dtp_group_barrier(g, 0, ERR));
+        if (rank == 0) {
+            atomic_store(&c->host, getpid());
+            usleep(100000);     /* rank 1 has come again by then, or else shows nothing */
+            return;
+        }
+        dtp_group_close(g);
+    }
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_rank_waits_for_the_next_group_beyond_the_end_of_the_host_before(void **state)
+{
+    struct change *c = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    c->job = ranks_job();
+    ranks_run(3, next_host, c);
+    munmap(c, 4096);
+}
+
 /* ---- environment and fork ---- */
 
 static dtp_status put(void *user, const char *name, const char *value)
@@ -767,6 +806,7 @@ int main(void)
         cmocka_unit_test(test_a_limit_that_is_too_low_is_told_to_all),
         cmocka_unit_test(test_ranks_that_left_may_join_again),
         cmocka_unit_test(test_a_rank_that_joins_again_waits_for_the_group_before),
+        cmocka_unit_test(test_a_rank_waits_for_the_next_group_beyond_the_end_of_the_host_before),
         cmocka_unit_test(test_environment_round_trip_and_a_forked_child_disturbs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
