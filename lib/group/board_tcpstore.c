@@ -9,6 +9,7 @@
  * later); both of its servers (libuv or not) speak it.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -82,8 +83,6 @@ static dtp_status connect_any(struct tcpstore *t, const char *place, int64_t unt
 {
     dtpi_endpoint e;
 
-    if (t->w.fd >= 0)
-        return DTP_OK;
     dtp_status st = dtpi_endpoint_parse(place, &e, err);
     if (st >= 0)
         st = dtpi_endpoint_resolve(&e, LOOK_UP_MS, err);
@@ -129,8 +128,8 @@ static dtp_status tcpstore_open(const dtp_allocator *a, const dtpi_board_opts *o
         return dtpi_fail_nomem(err, sizeof(*t));
     t->a = a;
     snprintf(t->who, sizeof(t->who), "torch's store at %s", o->place ? o->place : "a descriptor");
-    t->w = (board_wire){ o->place ? -1 : dup(o->fd), t->who, o->interrupted, o->user };
-    dtp_status st = connect_any(t, o->place, until_ns, err);
+    t->w = (board_wire){ o->place ? -1 : fcntl(o->fd, F_DUPFD_CLOEXEC, 0), t->who, o->interrupted, o->user };
+    dtp_status st = o->place ? connect_any(t, o->place, until_ns, err) : board_wire_check(&t->w, err);
     if (st >= 0)
         st = greet(t, until_ns, err);
     if (st < 0) {
