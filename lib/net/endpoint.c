@@ -273,6 +273,7 @@ dtp_status dtpi_tcp_listen(const dtpi_endpoint *e, int *fd_out, char *text_out, 
 
 static dtp_status take_listener(const char *number, int *fd_out, dtp_error *err)
 {
+    DTPI_AUTO_FD int own = -1;
     int64_t fd;
     int listens = 0;
     socklen_t len = sizeof(listens);
@@ -281,10 +282,10 @@ static dtp_status take_listener(const char *number, int *fd_out, dtp_error *err)
         return dtpi_fail(err, DTP_ERR_FORMAT, "listen 'fd:%.20s' is no descriptor", number);
     if (getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) < 0 || !listens)
         return dtpi_fail(err, DTP_ERR_INVAL, "descriptor %d is no listening socket", (int)fd);
-    const int own = fcntl((int)fd, F_DUPFD_CLOEXEC, 0);
+    own = fcntl((int)fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0 || fcntl(own, F_SETFL, fcntl(own, F_GETFL) | O_NONBLOCK) < 0)
         return dtpi_fail(err, dtpi_status_of_errno(errno), "cannot take descriptor %d: %m", (int)fd);
-    *fd_out = own;
+    *fd_out = dtpi_take_fd(&own);
     return DTP_OK;
 }
 
