@@ -194,12 +194,15 @@ static dtpi_buf begin(const dtpi_agent *agent, uint8_t type, uint64_t group, uin
     return b;
 }
 
-static void welcome(struct agent_conn *conn, dtpi_msg *m, const int fds[2])
+static void give_files(struct agent_conn *conn, dtpi_msg *m)
 {
+    dtpi_agent *agent = conn->agent;
+    const int fds[2] = { agent->control_fd, agent->table_fd };
+
     if (dtpi_link_send(conn->link, m, fds, 2) || dtpi_link_is_broken(conn->link))
         return;
-    dtpi_fail(&conn->agent->trouble, dtpi_status_of_errno(errno),
-              "cannot give the table to rank %d: %m", conn->rank);
+    dtpi_fail(&agent->trouble, dtpi_status_of_errno(errno),
+              "cannot give the memory files to rank %d: %m", conn->rank);
 }
 
 void agent_welcome_all(dtpi_agent *agent)
@@ -208,11 +211,10 @@ void agent_welcome_all(dtpi_agent *agent)
         return;
     dtpi_buf b = begin(agent, DTPI_F_WELCOME, DTPI_WORLD_ID, 0);
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
-    const int fds[2] = { agent->control_fd, agent->table_fd };
     for (uint32_t i = 0; m && i < agent->n_by_local; i++)
         if (agent->by_local[i] && !dtpi_core_slot_is_free(agent->core, i) &&
             !dtpi_core_is_newcomer(agent->core, i))
-            welcome(agent->by_local[i], m, fds);
+            give_files(agent->by_local[i], m);
     if (!m)
         dtpi_fail_nomem(&agent->trouble, 0);
     dtpi_close_fd(&agent->control_fd);      /* all who ever get it have it */
@@ -226,10 +228,9 @@ void agent_formed_all(dtpi_agent *agent, dtpi_msg *msg)
         (agent->n_table_rows != dtpi_core_n_rows(agent->core) &&
          publish_table(agent, &agent->trouble) < 0))
         return;
-    const int fds[2] = { agent->control_fd, agent->table_fd };
     for (uint32_t i = 0; i < agent->n_by_local; i++)
         if (agent->by_local[i] && dtpi_core_is_local_member(agent->core, DTPI_WORLD_ID, i))
-            dtpi_link_send(agent->by_local[i]->link, msg, fds, 2);
+            give_files(agent->by_local[i], msg);
     dtpi_close_fd(&agent->control_fd);
 }
 

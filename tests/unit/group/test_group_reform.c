@@ -6,7 +6,9 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "ctx/ctx.h"
 #include "group/agent.h"
@@ -24,6 +26,7 @@ struct world {
     uint32_t victims;           /* bits */
     int lost_node;              /* whose agent is killed, -1: none */
     _Atomic int *n_ready;       /* ranks that wait for that, shared */
+    bool starves;               /* the agent is left with one descriptor when all are ready */
 };
 
 /* Below the range from which the kernel takes ports for those who connect. */
@@ -57,8 +60,17 @@ static bool is_victim(const struct world *w, int rank)
     return w->victims >> rank & 1;
 }
 
+static void starve(void)
+{
+    const int fd = open("/dev/null", O_RDONLY);
+    const struct rlimit one = { .rlim_cur = (rlim_t)fd + 1, .rlim_max = (rlim_t)fd + 1 };
+
+    RANK_CHECK(fd >= 0 && close(fd) == 0 && setrlimit(RLIMIT_NOFILE, &one) == 0);
+}
+
 static void run_agent(const struct world *w, int node)
 {
+    bool is_starved = !w->starves;
     char name[80];
     dtpi_agent *agent;
     dtp_ctx *ctx;
@@ -71,8 +83,13 @@ static void run_agent(const struct world *w, int node)
     rank_me = 1000 + node;
     RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
     RANK_OK(dtpi_agent_open(ctx, &o, &agent, ERR));
-    while (!dtpi_agent_is_done(agent) || !dtpi_agent_is_idle(agent))
+    while (!dtpi_agent_is_done(agent) || !dtpi_agent_is_idle(agent)) {
         RANK_CHECK(dtp_ctx_dispatch(ctx, -1, ERR) >= 0);
+        if (!is_starved && atomic_load(w->n_ready) == w->n_ranks) {
+            starve();
+            is_starved = true;
+        }
+    }
     dtpi_agent_close(agent);
     dtp_ctx_close(ctx);
 }
@@ -555,6 +572,31 @@ static void one_aborts(const struct world *w, int rank, dtp_ctx *ctx, dtp_group 
     (void)ctx;
 }
 
+static void reform_at_a_starved_agent(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    const int64_t start = ranks_now_ns();
+    dtp_group *next;
+
+    (void)rank;
+    (void)ctx;
+    atomic_fetch_add(w->n_ready, 1);
+    for (int i = 0; i < 3; i++)
+        RANK_OK(dtp_group_barrier(g, 0, ERR));
+    RANK_STATUS(DTP_ERR_LIMIT, dtp_group_reform(g, NULL, &next, ERR));
+    RANK_TEXT("cannot give the memory files to rank");
+    RANK_CHECK(ranks_now_ns() - start < 5000000000);
+    dtp_group_close(g);
+}
+
+static void test_an_agent_without_descriptors_says_so_to_all(void **state)
+{
+    struct world w = world_of(1, reform_at_a_starved_agent);
+
+    (void)state;
+    w.starves = true;
+    run_world(&w);
+}
+
 static void test_an_abort_from_another_thread_ends_every_blocked_call(void **state)
 {
     (void)state;
@@ -703,6 +745,7 @@ int main(void)
         cmocka_unit_test(test_a_newcomer_is_taken_in),
         cmocka_unit_test(test_a_newcomer_finds_the_agent_of_its_machine),
         cmocka_unit_test(test_a_newcomer_that_gives_up_disturbs_nobody),
+        cmocka_unit_test(test_an_agent_without_descriptors_says_so_to_all),
         cmocka_unit_test(test_an_abort_from_another_thread_ends_every_blocked_call),
         cmocka_unit_test(test_an_abort_ends_a_reform_on_all_ranks),
         cmocka_unit_test(test_a_join_is_ended_from_another_thread),
