@@ -65,6 +65,8 @@ dtp_status dtpi_group_env_write(const dtp_group_opts *user,
     }
     if (o.insecure)
         put_text(&w, "DTP_INSECURE", "1");
+    if (o.munge)
+        put_text(&w, "DTP_MUNGE", o.munge[0] ? o.munge : "1");
     if (o.timeout_ms)
         put_number(&w, "DTP_TIMEOUT_MS", o.timeout_ms);
     return w.st;

@@ -9,6 +9,7 @@
 #include <dtp/group.h>
 
 #include "ctx/ctx.h"
+#include "group/env.h"
 
 #define SECRET "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
@@ -318,6 +319,33 @@ static void test_secret_comes_by_a_descriptor_once(void **state)
     unlink(path);
 }
 
+static dtp_status collect(void *user, const char *name, const char *value)
+{
+    char *text = user;
+    const size_t at = strlen(text);
+
+    snprintf(text + at, 400 - at, "%s=%s ", name, value);
+    return DTP_OK;
+}
+
+static void test_options_are_told_by_variables(void **state)
+{
+    char text[400] = "";
+    dtp_group_opts o = { .size = sizeof(o), .rank = 1, .world_size = 4, .local_rank = 1, .local_size = 2,
+                         .job = "j", .root = "h:5", .node = 0, .n_nodes = 2, .radix = 3, .encrypt = 1,
+                         .munge = "" };
+
+    (void)state;
+    assert_ok(dtpi_group_env_write(&o, collect, text, ERR));
+    assert_string_equal(text, "DTP_JOB=j DTP_ATTEMPT=0 DTP_RANK=1 DTP_WORLD_SIZE=4 DTP_LOCAL_RANK=1 "
+                              "DTP_LOCAL_SIZE=2 DTP_NODE=0 DTP_NODES=2 DTP_RADIX=3 DTP_ROOT=h:5 DTP_ENCRYPT=1 "
+                              "DTP_MUNGE=1 ");
+    text[0] = '\0';
+    o.munge = "/run/munged";
+    assert_ok(dtpi_group_env_write(&o, collect, text, ERR));
+    assert_non_null(strstr(text, "DTP_MUNGE=/run/munged "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_root_is_sought_where_the_launcher_says),
         cmocka_unit_test(test_secret_file_must_be_private_and_whole),
         cmocka_unit_test(test_secret_comes_by_a_descriptor_once),
+        cmocka_unit_test(test_options_are_told_by_variables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
