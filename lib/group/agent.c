@@ -422,6 +422,9 @@ static dtp_status copy_opts(dtpi_agent *agent, const dtpi_agent_opts *o, dtp_err
     agent->insecure = !o->secret && !o->munge;
     agent->lacks_secret = !o->secret && o->munge;
     snprintf(agent->munge, sizeof(agent->munge), "%s", o->munge ? o->munge : "");
+    if (o->munge && strlen(o->munge) >= sizeof(agent->munge))
+        return dtpi_fail(err, DTP_ERR_INVAL, "munged's socket '%.40s...' is longer than %zu bytes", o->munge,
+                         sizeof(agent->munge) - 1);
     if (agent->lacks_secret && (o->is_root || !o->root))
         agent_secret_make(agent);
     if (o->secret)

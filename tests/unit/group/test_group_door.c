@@ -247,6 +247,28 @@ static void test_a_flood_of_wrong_secrets_is_refused_and_logged_a_little(void **
     door_close(&d);
 }
 
+static void test_a_name_that_does_not_fit_is_refused(void **state)
+{
+    char longer[200];
+    dtpi_agent *agent;
+    dtp_ctx *ctx;
+
+    (void)state;
+    memset(longer, 'x', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = '\0';
+    assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
+    const dtpi_agent_opts rows[] = {
+        { .job = longer, .world_size = 4, .n_local = 2, .socket = "@dtp-longer" },
+        { .job = "job", .world_size = 4, .n_local = 2, .socket = longer },
+        { .job = "job", .world_size = 4, .n_local = 2, .socket = "@dtp-longer", .munge = longer },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_status(DTP_ERR_INVAL, dtpi_agent_open(ctx, &rows[i], &agent, ERR));
+        assert_non_null(strstr(check_err.text, "xxxx"));
+    }
+    dtp_ctx_close(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +277,7 @@ int main(void)
         cmocka_unit_test(test_garbage_ends_at_once_and_slow_senders_after_five_seconds),
         cmocka_unit_test(test_strangers_give_way_when_descriptors_are_out),
         cmocka_unit_test(test_a_flood_of_wrong_secrets_is_refused_and_logged_a_little),
+        cmocka_unit_test(test_a_name_that_does_not_fit_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
