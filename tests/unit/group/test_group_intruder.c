@@ -85,6 +85,32 @@ static void test_members_do_not_notice_who_does_not_belong(void **state)
     ranks_run(3, member, (void *)(uintptr_t)ranks_job());
 }
 
+/* Rank 1 has another secret, rank 2 none: both hear it at once, and nobody believes them. */
+static void odd_secret(int rank, int n, void *job)
+{
+    dtp_group_opts o = opts_of(job, rank, n);
+    const int64_t start = ranks_now_ns();
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    o.timeout_ms = rank ? 10000 : 300;
+    if (rank == 1)
+        o.secret = other;
+    if (rank == 2)
+        o.secret = NULL, o.insecure = 1;
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_STATUS(rank ? DTP_ERR_AUTH : DTP_ERR_PEER, dtp_group_join(ctx, &o, &g, ERR));
+    RANK_TEXT(rank == 1 ? "another secret" : rank == 2 ? "DTP_INSECURE" : "ranks 1-2 of 3 (node ");
+    RANK_CHECK(rank == 0 || ranks_now_ns() - start < 1000000000);
+    dtp_ctx_close(ctx);
+}
+
+static void test_ranks_with_another_secret_are_told_at_once(void **state)
+{
+    (void)state;
+    ranks_run(3, odd_secret, (void *)(uintptr_t)ranks_job());
+}
+
 /* ---- another user ---- */
 
 static int knock(const char *path)
@@ -142,6 +168,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_members_do_not_notice_who_does_not_belong),
+        cmocka_unit_test(test_ranks_with_another_secret_are_told_at_once),
         cmocka_unit_test(test_another_user_is_sent_away_by_the_kernels_word),
     };
 

@@ -555,33 +555,6 @@ static void test_a_group_without_secret_must_be_asked_for(void **state)
     ranks_run(3, insecure_group, (void *)(uintptr_t)ranks_job());
 }
 
-/* Rank 1 has another secret, rank 2 none: both hear it at once, and nobody believes them. */
-static void odd_secret(int rank, int n, void *job)
-{
-    static const uint8_t other[DTP_SECRET_BYTES] = "another one";
-    dtp_group_opts o = opts_of(job, rank, n);
-    const int64_t start = ranks_now_ns();
-    dtp_group *g;
-    dtp_ctx *ctx;
-
-    o.timeout_ms = rank ? 10000 : 300;
-    if (rank == 1)
-        o.secret = other;
-    if (rank == 2)
-        o.secret = NULL, o.insecure = 1;
-    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
-    RANK_STATUS(rank ? DTP_ERR_AUTH : DTP_ERR_PEER, dtp_group_join(ctx, &o, &g, ERR));
-    RANK_TEXT(rank == 1 ? "another secret" : rank == 2 ? "DTP_INSECURE" : "ranks 1-2 of 3 (node ");
-    RANK_CHECK(rank == 0 || ranks_now_ns() - start < 1000000000);
-    dtp_ctx_close(ctx);
-}
-
-static void test_ranks_with_another_secret_are_told_at_once(void **state)
-{
-    (void)state;
-    ranks_run(3, odd_secret, (void *)(uintptr_t)ranks_job());
-}
-
 /* Two nodes on this machine, each with its agent in its first rank; that of the second leaves first. */
 struct leaving {
     const char *job;
@@ -801,7 +774,6 @@ int main(void)
         cmocka_unit_test(test_a_rank_number_taken_twice_is_named_to_all),
         cmocka_unit_test(test_a_world_size_that_differs_names_both_values),
         cmocka_unit_test(test_a_group_without_secret_must_be_asked_for),
-        cmocka_unit_test(test_ranks_with_another_secret_are_told_at_once),
         cmocka_unit_test(test_a_node_whose_agent_has_left_is_not_waited_for),
         cmocka_unit_test(test_a_limit_that_is_too_low_is_told_to_all),
         cmocka_unit_test(test_ranks_that_left_may_join_again),
