@@ -173,6 +173,8 @@ static void taken_in(struct session *s, const dtpi_frame *f, const dtpi_buf *mem
 void session_formed(struct session *s, const dtpi_frame *f)
 {
     DTPI_AUTO_BUF dtpi_buf members = dtpi_buf_init(dtpi_ctx_alloc(s->ctx));
+    /* A newcomer knows nothing of those who were taken in before it. */
+    const uint32_t limit = s->newcomer ? DTPI_WORLD_MAX : (uint32_t)s->world;
     struct renewal *r = s->renewal;
     DTPI_AUTO_FD int control_fd = -1;
     DTPI_AUTO_FD int table_fd = -1;
@@ -181,7 +183,7 @@ void session_formed(struct session *s, const dtpi_frame *f)
     dtpi_rd new;
 
     if ((f->seq != s->round && !s->newcomer) ||
-        !dtpi_formed_read(f, (uint32_t)s->world, &status, text, sizeof(text), &members, &new))
+        !dtpi_formed_read(f, limit, &status, text, sizeof(text), &members, &new))
         return;
     if (s->newcomer) {
         if (status == DTP_OK)

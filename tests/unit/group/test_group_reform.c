@@ -503,6 +503,66 @@ static void test_a_newcomer_that_gives_up_disturbs_nobody(void **state)
     ranks_run(3, nobody_takes, (void *)(uintptr_t)ranks_job());
 }
 
+/* Each re-form takes in one more; the one before calls for it, too. */
+static void late(const struct world *w, int number)
+{
+    dtp_group_opts o = { .size = sizeof(o), .rank = DTP_RANK_NEW, .world_size = w->n_ranks, .job = w->job,
+                         .timeout_ms = 10000, .secret = secret, .local_rank = PER_NODE + number };
+    dtp_group *g, *next;
+    char name[80];
+    dtp_ctx *ctx;
+
+    snprintf(name, sizeof(name), "@dtp-%s-%d", w->job, 0);
+    o.agent = name;
+    rank_me = 2000 + number;
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_OK(dtp_group_join(ctx, &o, &g, ERR));
+    for (int i = number; i < 3; i++) {
+        const dtp_reform_opts ro = { .size = sizeof(ro), .min_size = w->n_ranks + i + 1 };
+        RANK_CHECK(dtp_group_rank(g) == w->n_ranks + number - 1 && dtp_group_size(g) == w->n_ranks + i);
+        RANK_OK(dtp_group_barrier(g, 0, ERR));
+        RANK_OK(dtp_group_reform(g, &ro, &next, ERR));
+        dtp_group_close(g);
+        g = next;
+    }
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    dtp_group_close(g);
+    dtp_ctx_close(ctx);
+    _exit(0);
+}
+
+static void grows_by_and_by(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    pid_t pids[3];
+    int status;
+
+    for (int i = 0; i < 3; i++) {
+        const dtp_reform_opts o = { .size = sizeof(o), .min_size = w->n_ranks + i + 1 };
+        dtp_group *next;
+        if (rank == 0 && (pids[i] = fork()) == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            late(w, i + 1);
+        }
+        RANK_OK(dtp_group_reform(g, &o, &next, ERR));
+        RANK_CHECK(dtp_group_size(next) == w->n_ranks + i + 1);
+        RANK_OK(dtp_group_barrier(next, 0, ERR));
+        dtp_group_close(g);
+        g = next;
+    }
+    for (int i = 0; rank == 0 && i < 3; i++)
+        RANK_CHECK(waitpid(pids[i], &status, 0) == pids[i] && status == 0);
+    dtp_group_close(g);
+    (void)ctx;
+}
+
+static void test_newcomers_may_come_one_after_the_other(void **state)
+{
+    (void)state;
+    struct world w = world_of(1, grows_by_and_by);
+
+    run_world(&w);
+}
+
 /* ---- abort ---- */
 
 enum blocked { IN_BARRIER, IN_ALLGATHER, IN_LOOKUP, IN_REFORM, N_BLOCKED };
@@ -743,6 +803,7 @@ int main(void)
         cmocka_unit_test(test_survivors_of_a_lost_node_go_on_also_without_the_root),
         cmocka_unit_test(test_half_of_the_nodes_without_the_root_do_not_go_on),
         cmocka_unit_test(test_a_newcomer_is_taken_in),
+        cmocka_unit_test(test_newcomers_may_come_one_after_the_other),
         cmocka_unit_test(test_a_newcomer_finds_the_agent_of_its_machine),
         cmocka_unit_test(test_a_newcomer_that_gives_up_disturbs_nobody),
         cmocka_unit_test(test_an_agent_without_descriptors_says_so_to_all),
