@@ -34,6 +34,11 @@ int32_t session_size(const struct session *s)
 
 /* ---- the old session ---- */
 
+static int32_t identity_of(const struct session *s, int32_t rank)
+{
+    return s->members ? s->members[rank] : rank;
+}
+
 /* All that were in the old generation and are not in the new one, as its verdict. */
 static void end_generation(struct session *old, const struct session *next)
 {
@@ -43,16 +48,17 @@ static void end_generation(struct session *old, const struct session *next)
     int32_t *lost = dtpi_alloc_array(a, (size_t)n, sizeof(*lost));
     char ranks[100] = "";
 
-    for (int32_t i = 0; lost && i < n; i++) {
-        const int32_t identity = old->members ? old->members[i] : i;
-        if (session_rank_of(next, identity) < 0)
-            lost[v.n_failed++] = identity;
-    }
-    v.failed = lost;
+    for (int32_t i = 0; lost && i < n; i++)
+        if (session_rank_of(next, identity_of(old, i)) < 0)
+            lost[v.n_failed++] = i;
     if (v.n_failed)
         dtpi_format_ranks(lost, v.n_failed, ranks, sizeof(ranks));
-    snprintf(v.text, sizeof(v.text), "the group was re-formed as generation %u%s%s: split and open anew",
-             next->generation, v.n_failed ? " without ranks " : "", ranks);
+    for (uint32_t i = 0; i < v.n_failed; i++)
+        lost[i] = identity_of(old, lost[i]);
+    v.failed = lost;
+    snprintf(v.text, sizeof(v.text), "the group was re-formed as generation %u%s%s%s: split and open anew",
+             next->generation, v.n_failed ? " without rank" : "",
+             v.n_failed == 0 ? "" : v.n_failed == 1 ? " " : "s ", ranks);
     session_fail(old, &v);
     dtpi_free(a, lost, (size_t)n * sizeof(*lost));
 }

@@ -216,7 +216,8 @@ static void agent_lost(struct session *s, dtp_status why)
                        .failed = &s->rank };
 
     snprintf(v.text, sizeof(v.text), "rank %d of %d lost its connection with the agent of this node%s%s",
-             s->rank, s->world, why < 0 ? ": " : "", why < 0 ? dtp_status_text(why) : "");
+             session_rank_of(s, s->rank), session_size(s), why < 0 ? ": " : "",
+             why < 0 ? dtp_status_text(why) : "");
     dtpi_link_break(s->link);
     session_fail(s, &v);
 }

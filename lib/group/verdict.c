@@ -208,13 +208,13 @@ void core_failure_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *
 {
     char text[DTP_ERROR_TEXT];
 
-    if (already_dead(c, rank))
+    if (already_dead(c, rank) || core_index_of(c, rank) < 0)
         return;
     /* Its end, which follows, is no news. */
     core_set_dead(c, rank);
     core_set_left(c, rank);
-    snprintf(text, sizeof(text), "rank %d of %u (node %s, pid %d) failed: %s", rank, c->o.world_size,
-             c->host, pid, why);
+    snprintf(text, sizeof(text), "rank %d of %u (node %s, pid %d) failed: %s", core_index_of(c, rank),
+             core_world_n(c), c->host, pid, why);
     core_deaths(c, &rank, 1, text);
 }
 

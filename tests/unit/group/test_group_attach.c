@@ -656,6 +656,26 @@ static void test_a_silent_interior_node_is_lost_alone(void **state)
     sim_close(&s);
 }
 
+static void test_a_failure_is_told_in_the_numbers_of_its_generation(void **state)
+{
+    uint64_t seed = check_seed();
+    struct sim s;
+
+    (void)state;
+    sim_open(&s, 3, 2, 2, &seed, true);
+    sim_run(&s, 60);
+    rank_dies(&s, 3);
+    sim_run(&s, 100);
+    assert_int_equal(s.ranks[0].gen, 2);
+    dtpi_core_rank_failed(s.agents[2].core, 5, 77, "no memory", dtpi_loop_now(s.loop));
+    after(&s.agents[2]);
+    rank_dies(&s, 5);
+    sim_run(&s, 100);
+    check_together(&s);
+    assert_string_equal(s.ranks[0].verdict[2].text, "rank 4 of 5 (node n2, pid 77) failed: no memory");
+    sim_close(&s);
+}
+
 static void test_messages_of_an_old_generation_are_refused(void **state)
 {
     uint64_t seed = check_seed();
@@ -698,6 +718,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_of_an_old_generation_are_refused),
+        cmocka_unit_test(test_a_failure_is_told_in_the_numbers_of_its_generation),
         cmocka_unit_test(test_survivors_of_any_deaths_go_on_together),
         cmocka_unit_test(test_deaths_while_joining_are_the_same_set_on_all),
         cmocka_unit_test(test_a_standby_judges_when_the_root_dies),

@@ -244,6 +244,44 @@ static void some_call(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *
     (void)ctx;
 }
 
+/* The same a generation later, where numbers are no identities any more. */
+static void some_call_later(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    const dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 200 };
+    dtp_group *next, *last;
+    int32_t failed[2];
+
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    if (is_victim(w, rank))
+        raise(SIGKILL);
+    RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(g, 0, ERR));
+    RANK_OK(dtp_group_reform(g, NULL, &next, ERR));
+    dtp_group_close(g);
+    if (rank == 5) {
+        size_t bytes;
+        void *data;
+        RANK_STATUS(DTP_ERR_PEER, dtp_group_lookup(next, "never", &data, &bytes, 5000, ERR));
+        RANK_TEXT("rank 4 of 7 was left out of generation 3");
+    } else {
+        RANK_OK(dtp_group_reform(next, &o, &last, ERR));
+        RANK_STATUS(DTP_ERR_PEER, dtp_group_barrier(next, 0, ERR));
+        RANK_TEXT("re-formed as generation 3 without rank 4:");
+        RANK_CHECK(dtp_group_failed(next, failed, 2) == 1 && failed[0] == 4);
+        dtp_group_close(last);
+    }
+    dtp_group_close(next);
+    (void)ctx;
+}
+
+static void test_who_is_left_out_later_is_named_by_its_number_then(void **state)
+{
+    struct world w = world_of(2, some_call_later);
+
+    (void)state;
+    w.victims = 1u << 1;
+    run_world(&w);
+}
+
 static void test_who_does_not_call_is_left_out_and_told(void **state)
 {
     struct world w = world_of(2, some_call);
@@ -798,6 +836,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_survivors_form_the_next_generation),
         cmocka_unit_test(test_who_does_not_call_is_left_out_and_told),
+        cmocka_unit_test(test_who_is_left_out_later_is_named_by_its_number_then),
         cmocka_unit_test(test_fewer_than_wanted_form_nothing_and_may_try_again),
         cmocka_unit_test(test_a_death_during_a_reform_is_not_waited_for),
         cmocka_unit_test(test_survivors_of_a_lost_node_go_on_also_without_the_root),
