@@ -218,9 +218,9 @@ static void deliver(dtpi_core *c, struct core_group *g, uint8_t lane, uint32_t s
     }
 }
 
-/* Sizes and bytes in order of the members; false where somebody contributed twice or never. */
-static bool write_entries(dtpi_core *c, const struct core_group *g, const struct core_gather *x,
-                          dtpi_buf *b)
+/* Sizes and bytes in order of the members; PROTO where somebody contributed twice or never. */
+static dtp_status write_entries(dtpi_core *c, const struct core_group *g, const struct core_gather *x,
+                                dtpi_buf *b)
 {
     struct piece {
         const uint8_t *data;
@@ -228,8 +228,10 @@ static bool write_entries(dtpi_core *c, const struct core_group *g, const struct
         bool has;
     } *pieces = dtpi_alloc_array(&c->a, g->n, sizeof(*pieces));
     dtpi_rd r = dtpi_rd_init(x->entries.data, x->entries.len);
-    bool ok = pieces && x->n_entries == g->n;
+    bool ok = x->n_entries == g->n;
 
+    if (!pieces)
+        return DTP_ERR_NOMEM;
     for (uint32_t i = 0; ok && i < x->n_entries; i++) {
         struct piece *p = &pieces[dtpi_rd_u32(&r)];
         ok = !p->has;
@@ -241,7 +243,7 @@ static bool write_entries(dtpi_core *c, const struct core_group *g, const struct
     for (uint32_t i = 0; ok && i < g->n; i++)
         dtpi_buf_append(b, pieces[i].data, pieces[i].bytes);
     dtpi_free(&c->a, pieces, g->n * sizeof(*pieces));
-    return ok;
+    return ok ? DTP_OK : DTP_ERR_PROTO;
 }
 
 static int compare_indices(const void *a, const void *b)
@@ -275,8 +277,10 @@ static void down_head(dtpi_buf *b, const struct core_gather *x)
 /* At the top, all contributions are here. */
 static void finish(dtpi_core *c, struct core_group *g, struct core_gather *x)
 {
+    dtp_status st = DTP_OK;
+
     name_missing(g, x);
-    if (x->status == DTP_OK && (x->entries.failed || x->missing.failed)) {
+    if (x->missing.failed || (x->status == DTP_OK && x->entries.failed)) {
         core_nomem(c);
         return;
     }
@@ -286,9 +290,12 @@ static void finish(dtpi_core *c, struct core_group *g, struct core_gather *x)
     const size_t rest = b.len;
     if (x->status == DTP_OK && x->kind == DTPI_KIND_BROADCAST)
         dtpi_buf_append(&b, x->entries.data, x->entries.len);
-    else if (x->status == DTP_OK && x->kind != DTPI_KIND_BARRIER && !write_entries(c, g, x, &b)) {
+    else if (x->status == DTP_OK && x->kind != DTPI_KIND_BARRIER)
+        st = write_entries(c, g, x, &b);
+    b.failed |= st == DTP_ERR_NOMEM;
+    if (st == DTP_ERR_PROTO) {
         b.len = head;
-        fail(x, DTP_ERR_PROTO, -1, "contributions do not fit together");
+        fail(x, st, -1, "contributions do not fit together");
         down_head(&b, x);
     }
     DTPI_AUTO(msg) dtpi_msg *m = core_msg(c, &b);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "ctx/ctx.h"
+#include "group/core.h"
 #include "group/group.h"
 
 enum { PEER_TIMEOUT_MS = 100, STRIDE = 12 };
@@ -122,11 +123,102 @@ static void test_a_call_without_memory_fails_at_once(void **state)
         continue;
 }
 
+/* ---- the core alone ---- */
+
+struct result {
+    bool is_down, is_verdict;
+    dtp_status status;
+};
+
+static void keep_result(void *user, uint32_t slot, dtpi_msg *m)
+{
+    struct result *r = user;
+    dtpi_down down;
+    dtpi_frame f;
+
+    if (slot != 0 || !dtpi_frame_read(m->buf.data, m->buf.len, &f))
+        return;
+    r->is_down |= f.type == DTPI_F_DOWN && dtpi_down_read(&f, &down);
+    if (f.type == DTPI_F_DOWN)
+        r->status = down.status;
+}
+
+static void keep_verdict(void *user, const dtpi_verdict *v)
+{
+    struct result *r = user;
+
+    r->is_verdict = true;
+    r->status = v->status;
+}
+
+static void no_table(void *user)
+{
+    (void)user;
+}
+
+static void no_drop(void *user, uint32_t slot)
+{
+    (void)user;
+    (void)slot;
+}
+
+static void tell_core(dtpi_core *c, uint32_t rank, uint8_t type)
+{
+    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+    const dtpi_frame f = { .type = type, .generation = 1, .seq = type == DTPI_F_UP, .group = DTPI_WORLD_ID,
+                           .rank = (int32_t)rank };
+
+    dtpi_frame_begin(&b, &f);
+    if (type == DTPI_F_JOIN) {
+        dtpi_wr_u32(&b, 2);
+        dtpi_wr_u32(&b, rank);
+        dtpi_wr_u32(&b, 100 + rank);
+    } else {
+        dtpi_up_write(&b, DTPI_KIND_GATHER, rank, 0, "abc", 3);
+    }
+    dtpi_core_local_msg(c, rank, &(dtpi_in){ .data = b.data, .bytes = b.len }, 0);
+    dtpi_buf_free(&b);
+}
+
+static void test_a_result_without_memory_is_no_broken_protocol(void **state)
+{
+    static const dtpi_core_ops ops = { .to_local = keep_result, .to_child = keep_result, .table = no_table,
+                                       .verdict = keep_verdict, .drop_local = no_drop,
+                                       .drop_child = no_drop };
+    bool has_failed = true;
+
+    (void)state;
+    for (unsigned long n = 1; has_failed; n++) {
+        failalloc f = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+        const dtpi_core_opts o = { .a = failalloc_of(&f), .world_size = 2, .n_local = 2, .is_root = true,
+                                   .host = "n0", .node_id = 1, .host_rank = -1 };
+        struct result r = { 0 };
+        dtpi_core *c;
+
+        assert_ok(dtpi_core_new(&o, &ops, &r, &c, ERR));
+        for (uint32_t i = 0; i < 2; i++) {
+            dtpi_core_local_open(c, i, (int32_t)i, 100 + (int32_t)i, 0);
+            tell_core(c, i, DTPI_F_JOIN);
+        }
+        f.n_allocs = 0;
+        f.fail_at = n;
+        tell_core(c, 0, DTPI_F_UP);
+        tell_core(c, 1, DTPI_F_UP);
+        f.fail_at = 0;
+        has_failed = f.has_failed;
+        assert_true(has_failed ? r.is_verdict : r.is_down);
+        assert_int_equal(r.status, has_failed ? DTP_ERR_NOMEM : DTP_OK);
+        dtpi_core_free(c);
+        assert_int_equal(f.bytes_open, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_may_fail_on_the_agents_host),
         cmocka_unit_test(test_a_call_without_memory_fails_at_once),
+        cmocka_unit_test(test_a_result_without_memory_is_no_broken_protocol),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
