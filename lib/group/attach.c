@@ -163,8 +163,7 @@ static void give_up_orphans(dtpi_core *c)
     const int32_t *ranks = list_of(&list, &n);
     for (uint32_t i = 0; i < n; i++)
         core_set_dead(c, ranks[i]);
-    snprintf(text, sizeof(text), "%u rank%s of %u lost with the way to the root agent", n, n == 1 ? "" : "s",
-             core_world_n(c));
+    core_text_of_deaths(c, ranks, n, text, sizeof(text));
     core_deaths(c, ranks, n, text);
     core_reform_check(c);
 }

@@ -75,7 +75,6 @@ static void add_nodes(const dtpi_core *c, const uint32_t *n_came, struct report 
     }
 }
 
-/* The ranks that are missing, and how many came of each node. */
 /* Of one that came back through another agent the row may be lost. */
 static void count_node(const dtpi_core *c, int32_t rank, uint32_t *n_came)
 {
@@ -85,6 +84,7 @@ static void count_node(const dtpi_core *c, int32_t rank, uint32_t *n_came)
         n_came[node]++;
 }
 
+/* The ranks that are missing, and how many came of each node. */
 static bool find_missing(dtpi_core *c, dtpi_buf *missing, uint32_t *n_came)
 {
     for (int32_t i = 0; i < (int32_t)c->o.world_size; i++) {

@@ -676,6 +676,27 @@ static void test_a_failure_is_told_in_the_numbers_of_its_generation(void **state
     sim_close(&s);
 }
 
+static void test_ranks_whose_agents_do_not_come_back_are_named(void **state)
+{
+    uint64_t seed = check_seed();
+    struct sim s;
+
+    (void)state;
+    sim_open(&s, 4, 2, 1, &seed, true);
+    sim_run(&s, 60);
+    rank_dies(&s, 4);
+    rank_dies(&s, 5);
+    sim_run(&s, 100);
+    assert_int_equal(s.ranks[0].gen, 2);
+    /* Nobody of its own node dies with node 2, which led to node 3. */
+    node_stops(&s, 2);
+    node_stops(&s, 3);
+    sim_run(&s, 6000);
+    check_same(&s);
+    assert_string_equal(s.ranks[0].verdict[2].text, "ranks 4-5 of 6 died");
+    sim_close(&s);
+}
+
 static void test_messages_of_an_old_generation_are_refused(void **state)
 {
     uint64_t seed = check_seed();
@@ -718,6 +739,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_of_an_old_generation_are_refused),
+        cmocka_unit_test(test_ranks_whose_agents_do_not_come_back_are_named),
         cmocka_unit_test(test_a_failure_is_told_in_the_numbers_of_its_generation),
         cmocka_unit_test(test_survivors_of_any_deaths_go_on_together),
         cmocka_unit_test(test_deaths_while_joining_are_the_same_set_on_all),
