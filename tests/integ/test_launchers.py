@@ -10,6 +10,7 @@ with mpiexec or mpirun in bin/ (of wheels, say), separated by ':'."""
 import fnmatch
 import glob
 import os
+import random
 import re
 import shutil
 import socket
@@ -53,9 +54,15 @@ def run(argv, timeout=60, env=ENV):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below those that the kernel gives to connections, which somebody may take at any time."""
+    while True:
+        port = random.randrange(10000, 30000)
+        with socket.socket() as s:
+            try:
+                s.bind(("", port))
+                return port
+            except OSError:
+                pass
 
 
 # ---- two machines of network namespaces ----
@@ -119,13 +126,15 @@ def torchrun():
 
 
 def wait_all(procs, n, nodes, board):
-    try:
-        check("".join(p.communicate(timeout=90)[0] for p in procs), n, nodes, board)
-    finally:
-        for p in procs:
-            if p.poll() is None:
-                p.terminate()       # it ends its ranks
-                print(p.communicate()[0])
+    out = ""
+    end = time.monotonic() + 60
+    for p in procs:
+        try:
+            p.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            p.terminate()           # it ends its ranks
+        out += p.communicate()[0]
+    check(out, n, nodes, board)
 
 
 def torchrun_nodes(options, board, env={}):
@@ -322,4 +331,6 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory(prefix="dtp-launch-", ignore_cleanup_errors=True) as folder:
+        ENV["TMPDIR"] = folder      # torchrun and mpirun leave things behind
+        main()
