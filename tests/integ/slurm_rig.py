@@ -90,8 +90,7 @@ class Slurm:
 
     def _spawn(self, argv, name):
         log = open(f"{self.dir}/{name}.out", "wb")
-        p = subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                             start_new_session=True)
+        p = subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         log.close()
         self.procs.append(p)
         return p
