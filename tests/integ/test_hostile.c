@@ -25,6 +25,7 @@
 #include "net/sock.h"
 
 enum { N_NODES = 2, PER_NODE = 4, N_RANKS = N_NODES * PER_NODE, HELD = 200, SHARE_OF_A_MS = 10 };
+enum { ENOUGH = 1000, MAX_TURNS = 30 };
 enum { AT_NOBODY, AT_STAND_IN, AT_US, N_PLACES };
 
 static const uint8_t secret[DTP_SECRET_BYTES] = "a secret of thirty-two bytes...";
@@ -308,17 +309,22 @@ static void run_group(struct world *w)
 
 /* ---- running ---- */
 
+/* Below the range from which the kernel takes ports for those who connect: the strangers hold many. */
 static int listen_anywhere(uint16_t *port_out)
 {
-    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(sa);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    if (bind(fd, (struct sockaddr *)&sa, len) < 0 || listen(fd, 4096) < 0)
-        give_up("cannot listen", errno);
-    getsockname(fd, (struct sockaddr *)&sa, &len);
-    *port_out = ntohs(sa.sin_port);
-    return fd;
+    for (unsigned i = 0; i < 1000; i++) {
+        const uint16_t port = (uint16_t)(10000 + ((unsigned)getpid() * 37 + i * 11) % 20000);
+        const struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        if (bind(fd, (const struct sockaddr *)&sa, sizeof(sa)) == 0 && listen(fd, 4096) == 0) {
+            *port_out = port;
+            return fd;
+        }
+    }
+    give_up("cannot listen", errno);
+    return -1;
 }
 
 static pid_t start(void (*fn)(const struct world *w, int fd), const struct world *w, int fd)
@@ -386,7 +392,11 @@ int main(int argc, char **argv)
     const int stand_in_fd = listen_anywhere(&w.port[AT_STAND_IN]);
     close(listen_anywhere(&w.port[AT_US]));
     const pid_t helpers[2] = { start(stand_in, &w, stand_in_fd), start(storm, &w, -1) };
-    measure(&w, is_bench ? argc > 2 ? atoi(argv[2]) : 11 : 2, is_bench);
+    if (is_bench)
+        measure(&w, argc > 2 ? atoi(argv[2]) : 11, true);
+    /* Groups until enough have come: how many come to one depends on the machine. */
+    for (int i = 0; !is_bench && i < MAX_TURNS && w.sh->n_sent[AT_US] <= ENOUGH; i++)
+        measure(&w, 1, false);
     atomic_store(&w.sh->stop, 1);
     for (int i = 0; i < 2; i++) {
         int status;
@@ -399,5 +409,5 @@ int main(int argc, char **argv)
                (double)w.sh->stand_in_us / (double)w.sh->n_sent[AT_STAND_IN]);
     printf("# %llu strangers came, %llu found no door open\n",
            (unsigned long long)w.sh->n_sent[AT_US], (unsigned long long)w.sh->n_failed);
-    return w.sh->n_sent[AT_US] > 100 ? 0 : 1;
+    return w.sh->n_sent[AT_US] > ENOUGH ? 0 : 1;
 }
