@@ -7,6 +7,8 @@
  */
 #include "codec/huf.h"
 
+#include "base/cpu.h"
+
 enum {
     BITS = DTPI_HUF_BITS,
     SIZE = 1 << BITS,
@@ -200,7 +202,7 @@ DEFINE_RUN(run_bmi2, __attribute__((target("bmi2"))))
 static void run_four(struct stream *s, const dtpi_huf_table *t)
 {
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("bmi2")) {
+    if (dtpi_cpu_has(DTPI_CPU_BMI2)) {
         run_bmi2(s, t);
         return;
     }

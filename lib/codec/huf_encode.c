@@ -7,6 +7,8 @@
  */
 #include "codec/huf.h"
 
+#include "base/cpu.h"
+
 #include <stdlib.h>
 
 enum {
@@ -258,9 +260,7 @@ static bool runs_here(const dtpi_huf_kernels *k)
 {
 #ifdef __x86_64__
     if (k == &dtpi_huf_avx512)
-        return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") &&
-               __builtin_cpu_supports("bmi2");
+        return dtpi_cpu_has(DTPI_CPU_AVX512 | DTPI_CPU_AVX512_VBMI | DTPI_CPU_BMI2);
 #endif
     return k == &dtpi_huf_base;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* planes_base.c - byte planes on any processor, and which variant is the best here. */
 #define KERNEL
+#include "base/cpu.h"
 #include "codec/planes_body.h"
 
 DEFINE_PLANES(dtpi_planes_base, "base");
@@ -9,10 +10,9 @@ static bool runs_here(const dtpi_planes *p)
 {
 #ifdef __x86_64__
     if (p == &dtpi_planes_avx2)
-        return __builtin_cpu_supports("avx2");
+        return dtpi_cpu_has(DTPI_CPU_AVX2);
     if (p == &dtpi_planes_avx512)
-        return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi");
+        return dtpi_cpu_has(DTPI_CPU_AVX512 | DTPI_CPU_AVX512_VBMI);
 #endif
     return p == &dtpi_planes_base;
 }

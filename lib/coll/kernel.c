@@ -8,47 +8,16 @@
 #include "coll/kernel.h"
 
 #ifdef __x86_64__
-#include <cpuid.h>
-
-/*
- * Not by __builtin_cpu_supports(): it asks the processor as soon as the library is loaded, which costs every
- * process of a virtual machine 35 us, and clang before 15 does not know "f16c" there.
- */
-enum { CPU_AVX = 0x6, CPU_AVX512 = 0xe6 };     /* registers that the system must save */
-
-static bool system_saves(uint32_t registers)
-{
-    unsigned int a, b, c, d;
-
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
-        return false;
-    __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-    return (a & registers) == registers;
-}
-
-static bool has_f16c(void)
-{
-    unsigned int a, b, c, d;
-
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-
-static bool has_extended(unsigned int bits)
-{
-    unsigned int a, b, c, d;
-
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bits) == bits;
-}
+#include "base/cpu.h"
 
 static bool has_avx2(void)
 {
-    return system_saves(CPU_AVX) && has_f16c() && has_extended(bit_AVX2);
+    return dtpi_cpu_has(DTPI_CPU_AVX2 | DTPI_CPU_F16C);
 }
 
 static bool has_avx512(void)
 {
-    return has_avx2() && system_saves(CPU_AVX512) &&
-           has_extended(bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL);
+    return dtpi_cpu_has(DTPI_CPU_AVX2 | DTPI_CPU_F16C | DTPI_CPU_AVX512);
 }
 
 const dtpi_kernels *dtpi_kernels_find(const char *name)
