@@ -104,7 +104,8 @@ static void count_messages(const node *n, boot_node *mine)
     dtpi_core_get_stats(n->agent->core, &s);
     mine->n_messages = (uint64_t)n->n;      /* WELCOME */
     for (int type = 1; type < DTPI_F_END; type++)
-        if (type != DTPI_F_UP && type != DTPI_F_DOWN && type != DTPI_F_BEAT)
+        if (type != DTPI_F_UP && type != DTPI_F_DOWN && type != DTPI_F_BEAT && type != DTPI_F_LEAVE &&
+            type != DTPI_F_BYE)
             mine->n_messages += s.n_received[type];
     const uint64_t n_proofs = 3 * ((uint64_t)n->n + s.n_children);
     mine->n_all = mine->n_messages + n_proofs + s.n_received[DTPI_F_UP] + s.n_sent[DTPI_F_DOWN];
