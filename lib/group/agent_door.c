@@ -460,7 +460,7 @@ dtp_status agent_listen_at(dtpi_agent *agent, const char *where, dtp_error *err)
     const dtp_status st = dtpi_tcp_listen_at(where, &agent->tcp_fd, &port, err);
     if (st < 0)
         return st;
-    dtpi_own_candidates(port, NULL, 0, agent->own, sizeof(agent->own));
+    dtpi_listener_candidates(agent->tcp_fd, NULL, 0, agent->own, sizeof(agent->own));
     if (agent->o.is_root && !agent->o.root)
         agent->o.root = agent->own;
     DTPI_LOG(agent->ctx, DTP_LOG_INFO, "group", "the agent listens on %s", agent->own);

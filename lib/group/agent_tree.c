@@ -132,7 +132,7 @@ static void own_addresses(const dtpi_agent *agent, int fd, char *out, size_t roo
 
     out[0] = '\0';
     if (agent->tcp_fd >= 0 && getpeername(fd, &peer.any, &len) == 0)
-        dtpi_own_candidates(agent->port, &peer, 1, out, room);
+        dtpi_listener_candidates(agent->tcp_fd, &peer, 1, out, room);
 }
 
 static bool send_frame(struct agent_conn *conn, dtpi_buf *b_take)

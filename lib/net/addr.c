@@ -301,6 +301,29 @@ uint32_t dtpi_own_candidates(uint16_t port, const dtpi_sa *towards, uint32_t n_t
     return n_written;
 }
 
+static bool is_any(const dtpi_sa *sa)
+{
+    return sa->any.sa_family == AF_INET6 ? IN6_IS_ADDR_UNSPECIFIED(&sa->in6.sin6_addr)
+                                         : sa->in.sin_addr.s_addr == htonl(INADDR_ANY);
+}
+
+uint32_t dtpi_listener_candidates(int fd, const dtpi_sa *towards, uint32_t n_towards, char *text_out,
+                                  size_t room)
+{
+    char text[DTPI_ADDR_TEXT];
+    dtpi_sa bound;
+
+    text_out[0] = '\0';
+    if (!dtpi_sa_own(fd, &bound))
+        return 0;
+    if (is_any(&bound))
+        return dtpi_own_candidates(dtpi_sa_port(&bound), towards, n_towards, text_out, room);
+    if (bound.any.sa_family == AF_INET6)
+        bound.in6.sin6_scope_id = 0;
+    dtpi_sa_text(&bound, text, sizeof(text));
+    return (size_t)snprintf(text_out, room, "%s", text) < room;
+}
+
 uint32_t dtpi_link_scopes(uint32_t *scopes_out, uint32_t capacity)
 {
     struct ifaddrs *list = NULL;

@@ -47,5 +47,8 @@ uint32_t dtpi_link_scopes(uint32_t *scopes_out, uint32_t capacity);
  */
 uint32_t dtpi_own_candidates(uint16_t port, const dtpi_sa *towards, uint32_t n_towards, char *text_out,
                              size_t room);
+/* The same for a listening socket: one that is bound to an address has that alone. */
+uint32_t dtpi_listener_candidates(int fd, const dtpi_sa *towards, uint32_t n_towards, char *text_out,
+                                  size_t room);
 
 #endif /* DTPI_NET_ADDR_H */

@@ -50,12 +50,30 @@ static void test_a_place_that_is_none_is_refused(void **state)
     dtp_ctx_close(ctx);
 }
 
+static void test_an_agent_is_reached_where_it_was_told_to_listen(void **state)
+{
+    char where[40];
+    dtpi_agent *agent;
+    dtp_ctx *ctx;
+
+    (void)state;
+    snprintf(where, sizeof(where), "127.0.0.2:%d", 10000 + (int)getpid() % 20000);
+    const dtpi_agent_opts o = { .world_size = 8, .n_local = 4, .socket = "@dtp-test-where", .is_root = true,
+                                .listens = true, .listen = where };
+    assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
+    assert_ok(dtpi_agent_open(ctx, &o, &agent, ERR));
+    assert_string_equal(dtpi_agent_candidates(agent), where);
+    dtpi_agent_close(agent);
+    dtp_ctx_close(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nodes_form_a_tree_of_small_radix),
         cmocka_unit_test(test_who_does_not_reach_its_parent_is_given_another),
         cmocka_unit_test(test_a_place_that_is_none_is_refused),
+        cmocka_unit_test(test_an_agent_is_reached_where_it_was_told_to_listen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
