@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* env.c - joins the group that the environment describes. */
+#include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
 
@@ -54,6 +55,15 @@ static dtp_status rest_from_env(const struct launcher *l, struct found *f, dtp_e
     return st;
 }
 
+/* Its number once it is known: in a log of many ranks the text alone would not say whose it is. */
+static dtp_status name_rank(const struct found *f, dtp_status st, dtp_error *err)
+{
+    if (st >= 0 || !err || f->o.world_size == 0)
+        return st;
+    errno = err->sys_errno;
+    return dtpi_fail_rank(err, st, f->o.rank, "rank %d of %d: %s", f->o.rank, f->o.world_size, err->text);
+}
+
 dtp_status dtp_group_join_from_env(dtp_ctx *ctx, dtp_group **group_out, dtp_error *err)
 {
     struct found f = { .o = DTP_GROUP_OPTS_INIT };
@@ -62,6 +72,7 @@ dtp_status dtp_group_join_from_env(dtp_ctx *ctx, dtp_group **group_out, dtp_erro
     dtp_status st = env_launcher_from_env(&f, &l, err);
     if (st >= 0 && l)
         st = rest_from_env(l, &f, err);
+    st = name_rank(&f, st, err);
     if (st >= 0) {
         if (l)
             DTPI_LOG(ctx, DTP_LOG_INFO, "group", "rank %d of %d, as %s says; root: %s%s%s%s%s%s", f.o.rank,

@@ -40,7 +40,7 @@ static const struct row rows[] = {
     { "short secret", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_SECRET=abc" }, DTP_ERR_FORMAT,
       "DTP_SECRET does not have 64 hex digits" },
     { "secret and insecure", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_SECRET=" SECRET, "DTP_INSECURE=1" },
-      DTP_ERR_FORMAT, "DTP_SECRET contradicts DTP_INSECURE=1" },
+      DTP_ERR_FORMAT, "rank 1 of 2: DTP_SECRET contradicts DTP_INSECURE=1" },
     { "secret and its descriptor", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_SECRET=" SECRET,
       "DTP_SECRET_FD=5" }, DTP_ERR_FORMAT, "DTP_SECRET contradicts DTP_SECRET_FD" },
     { "no such descriptor", { "DTP_RANK=1", "DTP_WORLD_SIZE=2", "DTP_SECRET_FD=987" }, DTP_ERR_IO,
@@ -68,7 +68,7 @@ static const struct row rows[] = {
     { "two launchers", { "RANK=1", "WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=8" },
       DTP_ERR_FORMAT, "WORLD_SIZE=4 contradicts OMPI_COMM_WORLD_SIZE=8" },
     { "two ranks", { "DTP_RANK=1", "DTP_WORLD_SIZE=4", "RANK=2", "WORLD_SIZE=4" }, DTP_ERR_FORMAT,
-      "DTP_RANK=1 contradicts RANK=2" },
+      "rank 1 of 4: DTP_RANK=1 contradicts RANK=2" },
     { "Open MPI", { "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1",
       "OMPI_COMM_WORLD_LOCAL_SIZE=2" }, DTP_ERR_AUTH, "rank 1 of 2 has no job secret" },
     { "Hydra", { "PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALRANKID=3", "MPI_LOCALNRANKS=4" }, DTP_ERR_AUTH,
@@ -265,7 +265,7 @@ static void test_secret_file_must_be_private_and_whole(void **state)
     run_row(&row);
     write_file(path, SECRET "\n", 0644);
     row.want = DTP_ERR_PERM;
-    row.text = "readable by others";
+    row.text = "rank 1 of 2: DTP_SECRET_FILE";
     run_row(&row);
     write_file(path, "12\n", 0600);
     row.want = DTP_ERR_FORMAT;
