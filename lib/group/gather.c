@@ -343,8 +343,7 @@ static void pass_up(dtpi_core *c, struct core_group *g, struct core_gather *x)
         dtpi_buf_append(&b, x->entries.data, x->entries.len);
     }
     dtpi_buf_free(&x->entries);
-    if (x->entries.failed || x->missing.failed)
-        core_nomem(c);
+    b.failed |= x->missing.failed || (has_data && x->entries.failed);
     core_to_parent(c, &b);
 }
 
