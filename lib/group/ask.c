@@ -12,11 +12,12 @@
 
 /* ---- questions and answers ---- */
 
-static void ask(dtp_group *g, struct question *q)
+static void ask(dtp_group *g, const char *key, struct question *q)
 {
     struct session *s = g->session;
 
     q->group = g;
+    q->key = key;
     q->session = s;
     q->seq = ++s->next_seq;
     q->fd = -1;
@@ -34,6 +35,23 @@ static void unlist(struct question *q)
         }
 }
 
+/* Why a question about a key failed. */
+static dtp_status say_key(const char *key, dtp_status st, dtp_error *err)
+{
+    switch (st) {
+    case DTP_ERR_NOT_FOUND:
+        return dtpi_fail(err, st, "key '%s' is not set", key);
+    case DTP_ERR_LIMIT:
+        return dtpi_fail(err, st, "key '%s': the group's keys hold too much", key);
+    case DTP_ERR_FORMAT:
+        return dtpi_fail(err, st, "key '%s' is not a number", key);
+    case DTP_ERR_RANGE:
+        return dtpi_fail(err, st, "key '%s': the sum has more than 64 bits", key);
+    default:
+        return st;
+    }
+}
+
 static void read_answer(struct question *q, const dtpi_frame *f)
 {
     dtpi_rd r = dtpi_rd_init(f->body, f->bytes);
@@ -41,13 +59,17 @@ static void read_answer(struct question *q, const dtpi_frame *f)
     size_t bytes = 0;
     const uint8_t *value = dtpi_rd_block(&r, DTP_GROUP_MAX_MSG, &bytes);
 
-    if (!dtpi_rd_done(&r) || st > 0)
+    if (!dtpi_rd_done(&r) || st > 0) {
         dtpi_fail(&q->error, DTP_ERR_PROTO, "malformed answer from the agent");
-    else if (st < 0)
-        dtpi_fail(&q->error, st, "%.*s", bytes ? (int)bytes : DTP_ERROR_TEXT - 1,
-                  bytes ? (const char *)value : dtp_status_text(st));
-    else if (!dtpi_buf_append(&q->value, value, bytes))
+    } else if (st < 0 && bytes) {
+        dtpi_fail(&q->error, st, "%.*s", (int)bytes, (const char *)value);
+    } else if (st < 0) {
+        dtpi_fail(&q->error, st, "%s", dtp_status_text(st));
+        if (q->key)
+            say_key(q->key, st, &q->error);
+    } else if (!dtpi_buf_append(&q->value, value, bytes)) {
         dtpi_fail_nomem(&q->error, bytes);
+    }
 }
 
 void asks_answer(struct session *s, const dtpi_frame *f, int fd)
@@ -155,23 +177,6 @@ static dtpi_keys *keys_alone(dtp_group *g)
     return &g->keys;
 }
 
-/* Why a question about a key failed. */
-static dtp_status say_key(const char *key, dtp_status st, dtp_error *err)
-{
-    switch (st) {
-    case DTP_ERR_NOT_FOUND:
-        return dtpi_fail(err, st, "key '%s' is not set", key);
-    case DTP_ERR_LIMIT:
-        return dtpi_fail(err, st, "key '%s': the group's keys hold too much", key);
-    case DTP_ERR_FORMAT:
-        return dtpi_fail(err, st, "key '%s' is not a number", key);
-    case DTP_ERR_RANGE:
-        return dtpi_fail(err, st, "key '%s': the sum has more than 64 bits", key);
-    default:
-        return st;
-    }
-}
-
 static dtp_status say_key_alone(const char *key, dtp_status st, dtp_error *err)
 {
     return st == DTP_ERR_NOMEM ? dtpi_fail_nomem(err, 0) : say_key(key, st, err);
@@ -192,7 +197,7 @@ static dtp_status set(dtp_group *g, const char *key, const void *value, size_t b
         return st;
     if (!g->session->link)
         return say_key_alone(key, dtpi_keys_set(keys_alone(g), key, value, bytes), err);
-    ask(g, &q);
+    ask(g, key, &q);
     dtpi_buf b = session_begin(g->session, DTPI_F_SET, g->id, 0, q.seq);
     dtpi_wr_text(&b, key);
     dtpi_wr_block(&b, value, bytes);
@@ -200,7 +205,7 @@ static dtp_status set(dtp_group *g, const char *key, const void *value, size_t b
     question_free(&q);
     if (st == DTP_ERR_TIMEOUT)
         return dtpi_fail(err, st, "setting key '%s': no answer in time", key);
-    return say_key(key, st, err);
+    return st;
 }
 
 dtp_status dtp_group_set(dtp_group *g, const char *key, const void *value, size_t bytes,
@@ -253,7 +258,7 @@ static dtp_status lookup_alone(dtp_group *g, const char *key, int timeout_ms, vo
     dtp_status st = DTP_OK;
 
     if (waits) {
-        ask(g, &w.q);
+        ask(g, key, &w.q);
         st = dtpi_ctx_wait_lending(g->ctx, is_set_alone, &w,
                                    dtpi_ctx_deadline(g->ctx, timeout_ms, dtpi_group_timeout_ms(g)),
                                    err);
@@ -288,7 +293,7 @@ static dtp_status lookup(dtp_group *g, const char *key, void **value_out, size_t
         return st;
     if (!s->link)
         return lookup_alone(g, key, timeout_ms, value_out, bytes_out, err);
-    ask(g, &q);
+    ask(g, key, &q);
     dtpi_buf b = session_begin(s, DTPI_F_GET, g->id, 0, q.seq);
     dtpi_wr_u8(&b, timeout_ms >= 0);
     dtpi_wr_text(&b, key);
@@ -303,7 +308,7 @@ static dtp_status lookup(dtp_group *g, const char *key, void **value_out, size_t
     question_free(&q);
     if (st == DTP_ERR_TIMEOUT)
         return dtpi_fail(err, st, "key '%s' was not set in time", key);
-    return say_key(key, st, err);
+    return st;
 }
 
 dtp_status dtp_group_lookup(dtp_group *g, const char *key, void **value_out, size_t *bytes_out,
@@ -337,7 +342,7 @@ static dtp_status ask_change(dtp_group *g, const dtpi_change *c, int64_t deadlin
 {
     struct question q = { 0 };
 
-    ask(g, &q);
+    ask(g, c->key, &q);
     dtpi_buf b = session_begin(g->session, DTPI_F_CHANGE, g->id, 0, q.seq);
     dtpi_change_write(&b, c);
     const dtp_status st = ask_and_wait(g, &q, &b, deadline_ns, err);
@@ -348,7 +353,7 @@ static dtp_status ask_change(dtp_group *g, const dtpi_change *c, int64_t deadlin
     question_free(&q);
     if (st == DTP_ERR_TIMEOUT)
         return dtpi_fail(err, st, "changing key '%s': no answer in time", c->key);
-    return say_key(c->key, st, err);
+    return st;
 }
 
 /* `key` NULL: the change concerns none. The answer is the caller's to free, also after a failure. */
@@ -474,7 +479,7 @@ static dtp_status node_memory(dtp_group *g, uint32_t tag, size_t bytes, int64_t 
         return st;
     if (!g->session->link)
         return memory_alone(bytes, fd_out, err);
-    ask(g, &q);
+    ask(g, NULL, &q);
     dtpi_buf b = session_begin(g->session, DTPI_F_MEMORY, g->id, 0, q.seq);
     dtpi_wr_u32(&b, tag);
     dtpi_wr_u64(&b, bytes);

@@ -49,6 +49,7 @@ struct question {
     struct question *next;
     dtp_group *group;
     struct session *session;
+    const char *key;            /* lent, what it is about; NULL: node memory */
     uint32_t seq;
     bool done;
     dtp_error error;            /* status 0: fine */

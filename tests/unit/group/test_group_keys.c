@@ -4,8 +4,10 @@
 
 #include <pthread.h>
 
+#include "ctx/ctx.h"
 #include "failalloc.h"
 #include "group/core.h"
+#include "group/group_internal.h"
 #include "group/keys.h"
 
 /* ---- the table ---- */
@@ -408,6 +410,44 @@ static void test_a_thread_sets_the_key_that_another_waits_for(void **state)
     ranks_run(1, rank_threads, NULL);
 }
 
+/* ---- a group that fails while a key is asked for ---- */
+
+struct failure {
+    dtp_group *g;
+    dtpi_timer timer;
+};
+
+static void fail_group(dtpi_timer *t)
+{
+    struct failure *f = DTPI_CONTAINER(t, struct failure, timer);
+    const dtpi_verdict v = { .status = DTP_ERR_LIMIT, .text = "node n0: no descriptors are left" };
+
+    session_fail(f->g->session, &v);
+}
+
+static void asks_a_group_that_fails(int rank, int n, void *user)
+{
+    dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = n, .job = user,
+                         .insecure = 1, .timeout_ms = 10000 };
+    struct failure f = { .timer = { .due = fail_group } };
+    void *value;
+    dtp_ctx *ctx;
+
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_OK(dtp_group_join(ctx, &o, &f.g, ERR));
+    RANK_OK(dtpi_timer_set(ctx, &f.timer, dtp_ctx_now_ns(ctx) + DTPI_NS_PER_MS, ERR));
+    RANK_STATUS(DTP_ERR_LIMIT, dtp_group_lookup(f.g, "never", &value, NULL, 0, ERR));
+    RANK_TEXT("node n0: no descriptors are left");
+    dtp_group_close(f.g);
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_groups_failure_is_not_told_as_a_keys(void **state)
+{
+    (void)state;
+    ranks_run(2, asks_a_group_that_fails, (void *)(uintptr_t)ranks_job());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +461,7 @@ int main(void)
         cmocka_unit_test(test_changes_are_one_step_for_all_ranks),
         cmocka_unit_test(test_a_group_of_one_changes_its_own_keys),
         cmocka_unit_test(test_a_thread_sets_the_key_that_another_waits_for),
+        cmocka_unit_test(test_a_groups_failure_is_not_told_as_a_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
