@@ -258,6 +258,10 @@ static int settle(boot_opts *o)
         return bench_usage(&bench_boot, "%d nodes for %d ranks", o->n_nodes, o->n_ranks);
     if (!o->simulate && o->n_nodes > BOOT_MAX_NODES)
         return bench_usage(&bench_boot, "--nodes is 1 to %d", BOOT_MAX_NODES);
+    if (o->n_missing && !o->simulate)
+        return bench_usage(&bench_boot, "--missing is for --simulate");
+    if (o->lose_percent && (o->simulate || o->calibrate))
+        return bench_usage(&bench_boot, "--lose is for runs of real processes alone");
     if (o->n_missing >= o->n_ranks)
         return bench_usage(&bench_boot, "%d of %d ranks missing", o->n_missing, o->n_ranks);
     return BENCH_OK;

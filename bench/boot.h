@@ -49,8 +49,8 @@ typedef struct boot_report {
     uint64_t messages, bytes;   /* that make the table: without handshakes and the barrier */
     uint64_t all_messages;      /* with handshakes and the barrier */
     uint32_t rounds;            /* longest chain of `messages` */
-    int max_fds;                /* of a rank */
-    int agent_fds;              /* of a launcher with its agent */
+    int max_fds;                /* of a rank; in simulation: as agent_fds */
+    int agent_fds;              /* of a launcher with its agent; in simulation: an agent's connections */
     int slowest_rank;
     int n_lost;
     double reform_ms;           /* from the first death to a barrier of those that are left */

@@ -98,7 +98,7 @@ static void report(const boot_opts *o, const sim_result *s, boot_report *r)
     r->all_messages = s->n_messages;
     r->bytes = s->n_bytes;
     r->rounds = s->join_rounds;
-    r->agent_fds = (int)s->max_conns;
+    r->max_fds = r->agent_fds = (int)s->max_conns;     /* an agent's: a rank has one */
     r->slowest_rank = (int)s->slowest_rank;
     r->max_rss_mib = (double)usage.ru_maxrss / 1024;
 }

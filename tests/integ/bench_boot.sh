@@ -20,6 +20,7 @@ fds=$(echo "$out" | sed 's/.*"agent_fds":\([0-9]*\).*/\1/')
 
 out=$("$bench" boot --simulate 256 --radix 4 --seed 3 --format json)
 echo "$out" | grep -q '"ranks":256,"nodes":32,"radix":4,"simulated":true,' || fail "simulated: $out"
+echo "$out" | grep -q '"max_fds":13,"agent_fds":13,' || fail "not 8 ranks, 4 children and a parent: $out"
 [ "$("$bench" boot --simulate 96 --missing 2 --timeout 1000 --format json 2>&1 >/dev/null)" = \
     "dtp-bench boot: ranks 0, 48 of 96 (nodes n0, n6) never joined" ] || fail "missing ranks are not named"
 
@@ -27,7 +28,8 @@ out=$("$bench" boot -n 16 --nodes 4 --radix 2 --lose 25 --format json)
 echo "$out" | grep -q '"lost":4,"reform_ms":[0-9]' || fail "not re-formed: $out"
 
 "$bench" boot --help | grep -q -- '--nodes' || fail "no help"
-for bad in "-n 1" "-n 2 --nodes 3" "--radix 0" "--latency-us x" "--simulate 8 --missing 8" "-r 0" "--format xml" "--what" "word"; do
+for bad in "-n 1" "-n 2 --nodes 3" "--radix 0" "--latency-us x" "--simulate 8 --missing 8" \
+           "-n 8 --missing 1" "--simulate 8 --lose 25" "-r 0" "--format xml" "--what" "word"; do
     rc=0
     "$bench" boot $bad >/dev/null 2>&1 || rc=$?
     [ $rc = 2 ] || fail "'$bad' gave exit code $rc"
