@@ -18,7 +18,8 @@ enum {
     CORE_KNOWN = 1 << 24,       /* is in this subtree */
     CORE_LOCAL = 1 << 25,
     CORE_LEFT = 1 << 26,
-    CORE_DEAD = 1 << 27
+    CORE_DEAD = 1 << 27,
+    CORE_NAMED = 1 << 28        /* is in the list of the dead that are to be judged */
 };
 
 struct core_page {
@@ -304,6 +305,7 @@ void core_apply(dtpi_core *c, const dtpi_verdict *v);
 void core_verdict_drop(dtpi_core *c);
 /* Tells the parent, which judges. */
 void core_death_up(dtpi_core *c, const dtpi_verdict *v);
+/* Ascending. */
 void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *text);
 void core_death_of_local(dtpi_core *c, int32_t rank, int32_t pid, const char *cause);
 /* A local rank says that it cannot go on: nobody waits for its end. */
@@ -333,6 +335,7 @@ void core_on_formed(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in);
 void core_reform_check(dtpi_core *c);
 /* What waits to go up goes, before something that must not overtake it. */
 void core_reform_flush(dtpi_core *c);
+/* Ascending. */
 void core_reform_lost(dtpi_core *c, const int32_t *lost, uint32_t n);
 /* To a new parent: all that was said to the one before. */
 void core_reform_again(dtpi_core *c);

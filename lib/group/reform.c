@@ -23,6 +23,12 @@ static int compare_ranks(const void *a, const void *b)
     return *(const int32_t *)a < *(const int32_t *)b ? -1 : *(const int32_t *)a > *(const int32_t *)b;
 }
 
+/* Among ascending ones. */
+static bool is_member(const int32_t *ranks, uint32_t n, int32_t rank)
+{
+    return n > 0 && bsearch(&rank, ranks, n, sizeof(rank), compare_ranks) != NULL;
+}
+
 void core_reform_free(dtpi_core *c)
 {
     dtpi_buf_free(&c->reform.callers);
@@ -278,10 +284,7 @@ void core_reform_lost(dtpi_core *c, const int32_t *lost, uint32_t n)
     uint32_t kept = 0, sent = 0;
 
     for (uint32_t i = 0; i < n_callers(c); i++) {
-        bool is_lost = false;
-        for (uint32_t k = 0; k < n && !is_lost; k++)
-            is_lost = lost[k] == ranks[i];
-        if (is_lost)
+        if (is_member(lost, n, ranks[i]))
             continue;
         sent += i < c->reform.n_sent;
         ranks[kept++] = ranks[i];
@@ -315,11 +318,6 @@ static void form_failed(dtpi_core *c, dtp_status status, const char *text)
             core_send_local(c, i, m);
     c->reform.round++;
     reform_reset(c);
-}
-
-static bool is_member(const int32_t *members, uint32_t n, int32_t rank)
-{
-    return bsearch(&rank, members, n, sizeof(rank), compare_ranks) != NULL;
 }
 
 /* Those who did not call are told, and are no concern of the group any more. */

@@ -37,15 +37,33 @@ static void format_ranks(const dtpi_core *c, const int32_t *ranks, uint32_t n, c
     dtpi_buf_free(&b);
 }
 
-static void add_dead(dtpi_core *c, int32_t rank)
-{
-    dtpi_buf_append(&c->dead, &rank, sizeof(rank));
-}
-
 static int32_t *dead_list(const dtpi_core *c, uint32_t *n_out)
 {
     *n_out = (uint32_t)(c->dead.len / sizeof(int32_t));
     return (int32_t *)(void *)c->dead.data;
+}
+
+/* Once, however often the death is told. */
+static void add_dead(dtpi_core *c, int32_t rank)
+{
+    uint32_t *cell = core_cell_for(&c->below, rank);
+
+    if (!cell)
+        c->dead.failed = true;
+    if (!cell || *cell & CORE_NAMED)
+        return;
+    *cell |= CORE_NAMED;
+    dtpi_buf_append(&c->dead, &rank, sizeof(rank));
+}
+
+static void forget_dead(dtpi_core *c)
+{
+    uint32_t n;
+    const int32_t *list = dead_list(c, &n);
+
+    for (uint32_t i = 0; i < n; i++)
+        *core_cell_for(&c->below, list[i]) &= ~(uint32_t)CORE_NAMED;
+    dtpi_buf_reset(&c->dead);
 }
 
 /* The set of ranks is copied; without memory the verdict names none. */
@@ -66,7 +84,7 @@ void core_verdict_drop(dtpi_core *c)
     c->verdict = (dtpi_verdict){ .status = DTP_OK };
     c->has_verdict = c->verdict_due = c->told_deaths = false;
     c->death_text[0] = '\0';
-    dtpi_buf_reset(&c->dead);
+    forget_dead(c);
 }
 
 /* An abort after a failure says that nobody is to wait for a re-form: it replaces status and text. */
@@ -166,15 +184,13 @@ void core_deaths(dtpi_core *c, const int32_t *ranks, uint32_t n, const char *tex
     }
     if (c->has_verdict)
         return;
-    const int32_t *list = dead_list(c, &n_dead);
-    for (uint32_t i = 0; i < n; i++) {
-        bool known = false;
-        for (uint32_t k = 0; k < n_dead && !known; k++)
-            known = list[k] == ranks[i];
-        if (!known)
-            add_dead(c, ranks[i]);
-        list = dead_list(c, &n_dead);
+    for (uint32_t i = 0; i < n; i++)
+        add_dead(c, ranks[i]);
+    if (c->dead.failed) {
+        core_nomem(c);
+        return;
     }
+    dead_list(c, &n_dead);
     if (c->verdict_due && n_dead > n) {
         c->death_text[0] = '\0';            /* several: named by their numbers */
         return;
@@ -252,7 +268,7 @@ void core_deaths_up(dtpi_core *c)
     else
         core_text_of_deaths(c, v.failed, v.n_failed, v.text, sizeof(v.text));
     core_death_up(c, &v);
-    dtpi_buf_reset(&c->dead);
+    forget_dead(c);
 }
 
 void core_text_of_deaths(const dtpi_core *c, const int32_t *ranks, uint32_t n, char *text_out, size_t room)
