@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * abort.c - an abort, from any thread: the root is told, and this rank's own calls end soon even where
- * the root does not answer.
+ * abort.c - an abort, from any thread: the root is told, and this rank's own calls end soon even
+ * where the root does not answer.
  */
 #include "group/group_internal.h"
 

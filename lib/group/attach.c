@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach.c - agents whose parent is gone: they come back through another, and the judge waits for them, so
- * that only nodes which are really lost are named. Pure.
+ * attach.c - agents whose parent is gone: they come back through another, and the judge waits for
+ * them, so that only nodes which are really lost are named. Pure.
  *
- * The parent of a lost agent says whose agents may come back (ORPHANS); who comes says which ranks it brings
- * (ATTACH), and the routes change on its way up. Where the root itself is gone a standby judges, once more
- * than half of the nodes have come to it: two halves of a network cannot both go on.
+ * The parent of a lost agent says whose agents may come back (ORPHANS); who comes says which ranks it
+ * brings (ATTACH), and the routes change on its way up. Where the root itself is gone a standby judges,
+ * and re-forms with more than half of the nodes: two halves of a network cannot both go on.
  */
 #include "group/core_internal.h"
 

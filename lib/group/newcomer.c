@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * newcomer.c - ranks that come to a group that stands: they wait at their agent, the judge knows of all, and
- * the next generation takes them in with identities behind all that were given before. Pure.
+ * newcomer.c - ranks that come to a group that stands: they wait at their agent, the judge knows of
+ * all, and the next generation takes them in with identities behind all that were given before. Pure.
  */
 #include "group/core_internal.h"
 

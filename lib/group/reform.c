@@ -2,9 +2,9 @@
 /*
  * reform.c - the next generation: who goes on is gathered up, the members come down. Pure.
  *
- * An agent is complete when every live rank below it has called. The root forms when all are complete, or
- * at the first deadline with those who called. A generation is a fence: whatever carries an older one is
- * dropped, and the order of messages on a connection makes that safe.
+ * An agent is complete when every live rank below it has called. The root forms when all are complete,
+ * or at the first deadline with those who called. A generation is a fence: whatever carries an older
+ * one is dropped, and what must not be lost at it is said again behind it.
  */
 #include "group/core_internal.h"
 
@@ -155,7 +155,7 @@ static uint32_t remaining_ms(const dtpi_core *c)
                : (uint32_t)((c->reform.deadline_ns - c->now + DTPI_NS_PER_MS - 1) / DTPI_NS_PER_MS);
 }
 
-/* What has not gone up yet, or at the top all; the living, each once: who comes back says it again. */
+/* What has not gone up yet, or at the top all: the living, each once (who comes back says it again). */
 static void sort_callers(dtpi_core *c)
 {
     struct core_reform *r = &c->reform;
@@ -228,8 +228,8 @@ void core_reform_check(dtpi_core *c)
         if (!r->said && is_complete(c))
             send_up(c, true);
     } else if (!c->is_judge && r->is_on && !c->is_orphan) {
-        form_failed(c, DTP_ERR_PEER, "re-form: the root agent is gone, and no agent that stands by for it was "
-                    "reached");
+        form_failed(c, DTP_ERR_PEER, "re-form: the root agent is gone, and no agent that stands by for "
+                    "it was reached");
     } else if (c->is_judge && r->is_on && !c->verdict_due && is_complete(c)) {
         sort_callers(c);
         if (n_callers(c) > 0 && n_callers(c) + dtpi_core_n_newcomers(c) >= r->min_size)
@@ -328,7 +328,8 @@ static void leave_out(dtpi_core *c, const int32_t *members, uint32_t n)
         if (!l->used || !l->joined || is_member(members, n, l->rank))
             continue;
         core_refuse(c, i, DTP_ERR_PEER, "rank %d of %u was left out of generation %u: it did not call "
-                    "re-form in time", core_index_of(c, l->rank), core_world_n(c), c->generation + 1);
+                    "re-form in time",
+                    core_index_of(c, l->rank), core_world_n(c), c->generation + 1);
         l->left = true;
     }
 }
@@ -356,7 +357,8 @@ static bool add_world(dtpi_core *c)
 }
 
 /* Begins the next generation with the members, ascending; the message says it to all below. */
-static void begin_generation(dtpi_core *c, int32_t *members_take, uint32_t n, dtpi_msg *m, dtpi_rd new)
+static void begin_generation(dtpi_core *c, int32_t *members_take, uint32_t n, dtpi_msg *m,
+                             dtpi_rd new)
 {
     leave_out(c, members_take, n);
     for (int32_t i = 0; i < (int32_t)core_limit(c); i++)
@@ -462,8 +464,8 @@ static void form(dtpi_core *c)
 
     sort_callers(c);
     if (!core_has_quorum(c, &here, &all)) {
-        snprintf(text, sizeof(text), "re-form: ranks of %u of %u nodes are here, and at least half of the nodes "
-                 "must go on%s", here, all, c->o.is_root ? "" : ", more without the root agent");
+        snprintf(text, sizeof(text), "re-form: ranks of %u of %u nodes are here, and at least half of "
+                 "the nodes must go on%s", here, all, c->o.is_root ? "" : ", more without the root agent");
         form_failed(c, DTP_ERR_PEER, text);
         return;
     }
@@ -509,8 +511,8 @@ void core_reform_tick(dtpi_core *c)
         form(c);
         return;
     }
-    snprintf(text, sizeof(text), "re-form: %u of %u ranks called in time, at least %u are wanted", n,
-             core_world_n(c), least);
+    snprintf(text, sizeof(text), "re-form: %u of %u ranks called in time, at least %u are wanted",
+             n, core_world_n(c), least);
     form_failed(c, DTP_ERR_PEER, text);
 }
 
