@@ -441,13 +441,13 @@ static void item_text(const dtpi_race *r, uint32_t i, char *text_out, size_t roo
              t->why[0] ? t->why : t->state == IDLE ? "not tried" : "no answer");
 }
 
-/* Adds an item, or counts it where no room is left. */
+/* Adds an item, or counts it where no room is left; the first is there in any case, cut where it must be. */
 static void add_item(char *text, size_t room, const char *item, uint32_t *n_more)
 {
     enum { MORE_ROOM = 20 };
     const size_t at = strlen(text);
 
-    if (*n_more > 0 || at + strlen(item) + MORE_ROOM > room)
+    if (at > 0 && (*n_more > 0 || at + strlen(item) + MORE_ROOM > room))
         (*n_more)++;
     else
         snprintf(text + at, room - at, "%s%s", at ? "; " : "", item);
