@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "base/text.h"
 #include "boot.h"
+#include "group/tree.h"
 
 /* ---- output ---- */
 
@@ -247,11 +248,21 @@ static int run_all(const boot_opts *o)
     return rc;
 }
 
-/* How many nodes, and whether all fits together; a line on stderr where it does not. */
-static int settle(boot_opts *o)
+static bool is_of_simulation(int c)
+{
+    return c >= OPT_NUMBERS || c == OPT_PPN || c == OPT_CORES || c == OPT_ALL_CORES || c == OPT_SEED;
+}
+
+/* How many nodes, and whether all fits together; a line on stderr where it does not. `simulated` is an
+ * option that only a simulation has, or NULL. */
+static int settle(boot_opts *o, const char *simulated)
 {
     const int per_node = o->ppn ? o->ppn : 8;
 
+    if (simulated && !o->simulate && !o->calibrate)
+        return bench_usage(&bench_boot, "--%s is for --simulate", simulated);
+    if (!o->simulate && o->radix > DTPI_TREE_MAX_RADIX)
+        return bench_usage(&bench_boot, "--radix is 1 to %d", DTPI_TREE_MAX_RADIX);
     if (!o->n_nodes)
         o->n_nodes = o->simulate ? (o->n_ranks + per_node - 1) / per_node : 1;
     if (o->n_nodes > o->n_ranks)
@@ -271,6 +282,7 @@ static int run(int argc, char **argv)
 {
     boot_opts o = { .n_ranks = 64, .n_runs = 1, .timeout_ms = 60000, .latency_us = 25, .near_us = 5,
                     .gbps = 25, .cpu_us = 15, .row_ns = 10 };
+    const char *simulated = NULL;
     int c;
 
     opterr = 0;
@@ -288,10 +300,12 @@ static int run(int argc, char **argv)
             return bench_usage(&bench_boot, "unknown option -%c", optopt);
         if (!take_option(&o, c, optarg))
             return bench_usage(&bench_boot, "--%s: '%s' is not possible", long_name(c), optarg);
+        if (is_of_simulation(c))
+            simulated = long_name(c);
     }
     if (optind < argc)
         return bench_usage(&bench_boot, "'%s' is one word too many", argv[optind]);
-    return settle(&o) == BENCH_OK ? run_all(&o) : BENCH_USAGE;
+    return settle(&o, simulated) == BENCH_OK ? run_all(&o) : BENCH_USAGE;
 }
 
 const bench_cmd bench_boot = {

@@ -29,7 +29,8 @@ echo "$out" | grep -q '"lost":4,"reform_ms":[0-9]' || fail "not re-formed: $out"
 
 "$bench" boot --help | grep -q -- '--nodes' || fail "no help"
 for bad in "-n 1" "-n 2 --nodes 3" "--radix 0" "--latency-us x" "--simulate 8 --missing 8" \
-           "-n 8 --missing 1" "--simulate 8 --lose 25" "-r 0" "--format xml" "--what" "word"; do
+           "-n 8 --missing 1" "-n 8 --ppn 4" "--gbps 1" "--radix 33" "--simulate 8 --lose 25" \
+           "-r 0" "--format xml" "--what" "word"; do
     rc=0
     "$bench" boot $bad >/dev/null 2>&1 || rc=$?
     [ $rc = 2 ] || fail "'$bad' gave exit code $rc"
