@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 enum { DEFAULT_TIMEOUT_MS = 300000 };
 
 /* ---- joining ---- */
@@ -43,6 +45,8 @@ static dtp_status check_opts(dtp_group_opts *o, bool has_board, dtp_error *err)
         o->timeout_ms = DEFAULT_TIMEOUT_MS;
     if (strlen(o->job) > 63)
         return dtpi_fail(err, DTP_ERR_INVAL, "job name '%.40s...' is longer than 63 bytes", o->job);
+    if (!dtpi_utf8_ok(o->job, strlen(o->job)))
+        return dtpi_fail(err, DTP_ERR_INVAL, "job name '%s' is not UTF-8", o->job);
     if (o->world_size < 0 || o->world_size > DTPI_WORLD_MAX)
         return dtpi_fail(err, DTP_ERR_RANGE, "a group of %d ranks: at most %d are possible",
                          o->world_size, DTPI_WORLD_MAX);

@@ -120,6 +120,9 @@ static void test_wrong_options_say_what_is_wrong(void **state)
     o.local_size = 2;
     assert_status(DTP_ERR_INVAL, dtp_group_join(ctx, &o, &g, ERR));
     assert_text("DTP_ROOT");
+    o = opts_of("\xff", 0, 2);
+    assert_status(DTP_ERR_INVAL, dtp_group_join(ctx, &o, &g, ERR));
+    assert_text("is not UTF-8");
     dtp_ctx_close(ctx);
 }
 
