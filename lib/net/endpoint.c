@@ -22,7 +22,8 @@ enum { BACKLOG = 4096, SCOPES_MAX = 8 };
 
 static dtp_status bad_endpoint(const char *text, dtp_error *err)
 {
-    return dtpi_fail(err, DTP_ERR_FORMAT, "root '%.100s' is not host:port", text);
+    return dtpi_fail(err, DTP_ERR_FORMAT, "address '%.100s' is not host:port, host:first-last (at most %d "
+                     "ports) or a list of these", text, DTPI_ENDPOINT_PORTS);
 }
 
 /* "5" or "5-9", `n` characters. */

@@ -109,7 +109,7 @@ static const struct row rows[] = {
     { "Slurm without names", { SLURM_STEP }, DTP_ERR_FORMAT, "SLURM_STEP_NODELIST is not" },
     { "Slurm with a broken list", { SLURM_STEP, "SLURM_STEP_NODELIST=t[1-" }, DTP_ERR_FORMAT, "t[1-" },
     { "bad root", { "DTP_RANK=0", "DTP_WORLD_SIZE=2", "DTP_LOCAL_RANK=0", "DTP_LOCAL_SIZE=1",
-      "DTP_ROOT=nowhere", "DTP_INSECURE=1" }, DTP_ERR_FORMAT, "root 'nowhere' is not host:port" },
+      "DTP_ROOT=nowhere", "DTP_INSECURE=1" }, DTP_ERR_FORMAT, "address 'nowhere' is not host:port" },
     { "long job", { "DTP_RANK=0", "DTP_WORLD_SIZE=2", "DTP_INSECURE=1", "DTP_JOB="
       "a-name-of-a-job-that-has-more-than-sixty-three-bytes-and-is-not-cut" }, DTP_ERR_INVAL,
       "is longer than 63 bytes" },
