@@ -627,6 +627,11 @@ bool dtpi_agent_is_done(const dtpi_agent *agent)
     return dtpi_core_is_done(agent->core);
 }
 
+bool dtpi_agent_serves_below(const dtpi_agent *agent)
+{
+    return dtpi_core_serves_below(agent->core);
+}
+
 bool dtpi_agent_failed_early(const dtpi_agent *agent)
 {
     /* Who may get children cannot tell how many are still on their way. */

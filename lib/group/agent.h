@@ -70,6 +70,8 @@ void dtpi_agent_get_stats(const dtpi_agent *agent, dtpi_agent_stats *out);
 
 /* Every local rank that joined has left or ended. */
 bool dtpi_agent_is_done(const dtpi_agent *agent);
+/* Agents below may still ask something. */
+bool dtpi_agent_serves_below(const dtpi_agent *agent);
 /* The group failed before all local ranks, or all other nodes, had come. */
 bool dtpi_agent_failed_early(const dtpi_agent *agent);
 /* Nothing waits to be sent. */

@@ -719,6 +719,14 @@ bool dtpi_core_is_done(const dtpi_core *c)
     return c->has_table || c->has_verdict || c->n_joined_local >= c->o.n_local;
 }
 
+bool dtpi_core_serves_below(const dtpi_core *c)
+{
+    for (uint32_t i = 0; c->has_table && !c->has_verdict && i < c->n_children; i++)
+        if (c->children[i].used && !c->children[i].bye)
+            return true;
+    return false;
+}
+
 uint32_t dtpi_core_generation(const dtpi_core *c)
 {
     return c->generation;

@@ -143,6 +143,8 @@ bool dtpi_core_has_left(const dtpi_core *core, int32_t rank);
 bool dtpi_core_slot_is_free(const dtpi_core *core, uint32_t slot);
 /* Every local rank that joined has left or ended. */
 bool dtpi_core_is_done(const dtpi_core *core);
+/* Agents below have members that may still ask: none after a verdict. */
+bool dtpi_core_serves_below(const dtpi_core *core);
 /* Members of `group` in local slots; 0 when there is no such group. */
 uint32_t dtpi_core_n_local_members(const dtpi_core *core, uint64_t group);
 bool dtpi_core_is_local_member(const dtpi_core *core, uint64_t group, uint32_t slot);

@@ -15,7 +15,7 @@
 #include "group/tree.h"
 #include "net/sock.h"
 
-/* How long a rank that closes first lets the others of its node be served. */
+/* How long a rank that closes first lets the others of its node, and the nodes below, be served. */
 enum { LINGER_MS = 200, LINGER_FAILED_MS = 500, LINGER_LATE_MS = 100, LINGER_BUSY_MS = 2000, STEP_MS = 10 };
 
 struct host {
@@ -38,7 +38,7 @@ static void linger(struct host *h)
     for (;;) {
         const int64_t ms = (dtp_ctx_now_ns(h->ctx) - start) / DTPI_NS_PER_MS;
         const bool idle = dtpi_agent_is_idle(h->agent);
-        const bool done = dtpi_agent_is_done(h->agent);
+        const bool done = dtpi_agent_is_done(h->agent) && !dtpi_agent_serves_below(h->agent);
         /* Ranks that come late to a group that failed are told why; after the deadline they know. */
         const int failed_ms = dtp_ctx_now_ns(h->ctx) < h->join_deadline_ns ? LINGER_FAILED_MS : LINGER_LATE_MS;
         const int limit = dtpi_agent_failed_early(h->agent) ? failed_ms : done ? 0 : LINGER_MS;

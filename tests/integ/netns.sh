@@ -73,6 +73,10 @@ for net in tcp ucx auto; do
         fi
         echo "ok: $net, $first + $((4 - first)): $(grep -h '^lane from' "$dir/$job.1")"
     done
+    # Who closes first serves the other machine for a little while.
+    n=$((n + 1)) job=netns-$$-$n
+    group 2 late
+    for p in $pids; do wait "$p" || fail "$net: a rank did not find the last words"; done
     # A rank of the other machine dies: its name and node reach all.
     n=$((n + 1)) job=netns-$$-$n
     group 2 wait

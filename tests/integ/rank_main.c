@@ -3,9 +3,10 @@
  * rank_main.c - a rank for tests that set the environment up: joins what it describes, makes the calls
  * and moves data, joins again, and says what it saw, one line per fact.
  *
- *   rank_main MODULE_DIR [calls|wait]
+ *   rank_main MODULE_DIR [calls|wait|late]
  *
- * "wait" ends with the verdict of the group, whose text it prints.
+ * "wait" ends with the verdict of the group, whose text it prints; with "late" rank 0 closes at once, and
+ * those of other nodes look a little later for the key that it has set.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +100,14 @@ int main(int argc, char **argv)
         void *data;
         check(dtp_group_lookup(g, "never", &data, NULL, 0, &err) == DTP_ERR_PEER, "the verdict");
         printf("verdict: %s\n", err.text);
+    } else if (argc > 2 && strcmp(argv[2], "late") == 0) {
+        void *data;
+        check(me != 0 || dtp_group_set(g, "last words", "", 0, 0, &err) == DTP_OK, "set");
+        if (dtpi_group_node(g, me) != 0)
+            usleep(50000);
+        check(dtp_group_lookup(g, "last words", &data, NULL, 0, &err) == DTP_OK, "lookup of last words");
+        dtp_group_free(data);
+        printf("rank %d: ok\n", me);
     } else {
         calls(g);
         transfers(g);
