@@ -232,6 +232,18 @@ typedef struct start {
     dtpi_timer timer;
 } start;
 
+/* NULL: nothing. */
+static const char *wrong_with(const dtp_nccl_opts *o)
+{
+    const config_2_14 *config = o->config;
+
+    if (o->blocking > 1)
+        return "blocking is neither 0 nor 1";
+    if (config && config->magic != (unsigned int)CONFIG_MAGIC)
+        return "config is not an ncclConfig_t (NCCL_CONFIG_INITIALIZER)";
+    return NULL;
+}
+
 /* How the communicator is to be made here; what is missing goes into the piece. */
 static void plan(start *s, piece *p)
 {
@@ -345,7 +357,10 @@ static dtp_status comm_init(start *s, dtp_error *err)
     dtp_error e;
 
     const dtp_status has = dtpi_gpu_nccl(dtpi_group_ctx(s->g), &s->nccl, &e);
-    if (has < 0)
+    const char *wrong = wrong_with(&s->o);
+    if (wrong)
+        piece_fails(&p, DTP_ERR_INVAL, wrong);
+    else if (has < 0)
         piece_fails(&p, has, e.text);
     else
         plan(s, &p);
@@ -371,10 +386,6 @@ dtp_status dtp_nccl_comm_init(dtp_group *g, const dtp_nccl_opts *opts, void **co
     start s = { .g = g };
 
     dtp_status st = DTPI_OPTS_READ(&s.o, opts, err);
-    if (st >= 0 && s.o.blocking > 1)
-        st = dtpi_fail(err, DTP_ERR_INVAL, "blocking is 0 or 1, not %u", s.o.blocking);
-    if (st >= 0 && s.o.config && ((const config_2_14 *)s.o.config)->magic != (unsigned int)CONFIG_MAGIC)
-        st = dtpi_fail(err, DTP_ERR_INVAL, "config is not an ncclConfig_t (NCCL_CONFIG_INITIALIZER)");
     if (st >= 0)
         st = dtpi_ctx_enter(dtpi_group_ctx(g), err);
     if (st < 0)

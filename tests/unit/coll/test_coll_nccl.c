@@ -23,6 +23,7 @@ struct job {
     dtp_status want;
     const char *text;
     int dies;                   /* before it makes a communicator; plus one */
+    int odd;                    /* has a config that is none; plus one */
 };
 
 /* ---- set-up ---- */
@@ -89,7 +90,11 @@ static void rank_comm(int rank, int n, void *user)
 
     if (job->dies == rank + 1)
         _exit(0);
-    RANK_STATUS(job->want, dtp_nccl_comm_init(g, &job->opts, &comm, ERR));
+    static const unsigned int no_config[8];
+    dtp_nccl_opts o = job->opts;
+    if (job->odd == rank + 1)
+        o.config = no_config;
+    RANK_STATUS(job->want, dtp_nccl_comm_init(g, &o, &comm, ERR));
     RANK_CHECK((comm != NULL) == (job->want == DTP_OK));
     if (job->text)
         RANK_TEXT(job->text);
@@ -248,7 +253,10 @@ static void test_a_config_of_the_caller_is_passed_on(void **state)
     run(rank_comm, 3, (struct job){ .opts = { .config = &config } });
     check_comms(3, 1, NOTE_CONFIG, 1);
     run(rank_comm, 2, (struct job){ .opts = { .config = &wrong }, .want = DTP_ERR_INVAL,
-                                    .text = "config is not an ncclConfig_t" });
+                                    .text = "ranks 0-1 of 2: config is not an ncclConfig_t" });
+    /* Nobody waits for one that is wrong alone. */
+    run(rank_comm, 3, (struct job){ .odd = 2, .want = DTP_ERR_INVAL,
+                                    .text = "NCCL: rank 1 of 3: config is not an ncclConfig_t" });
 }
 
 static void test_what_nccl_lacks_is_told_to_all(void **state)
