@@ -106,7 +106,7 @@ def test_ctrl_c_ends_a_wait(start_ranks) -> None:  # type: ignore[no-untyped-def
                 while True:
                     ctx.dispatch(-1)
             except KeyboardInterrupt:
-                print("interrupted", time.monotonic() - began < 2)
+                print("interrupted", time.monotonic() - began < 20)
         """,
     )
     assert ranks.wait()[0].out == "interrupted True\n"

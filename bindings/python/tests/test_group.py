@@ -331,7 +331,7 @@ def test_ctrl_c_ends_a_wait_for_others(start_ranks: StartRanks) -> None:
     began = time.monotonic()
     waiting.send_signal(signal.SIGINT)
     assert waiting.stdout.readline() == "interrupted\n"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
 
 
 def test_a_signal_handler_of_the_program_runs_during_a_wait(start_ranks: StartRanks) -> None:

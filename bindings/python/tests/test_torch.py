@@ -164,7 +164,7 @@ def test_a_rank_that_dies_is_named(start_ranks: StartRanks) -> None:
         start()
     except dtp.PeerError as e:
         assert "rank 1 of 3" in str(e) and "died" in str(e), e
-        assert group.failed == [1] and time.monotonic() - began < 5
+        assert group.failed == [1] and time.monotonic() - began < 60
     else:
         raise AssertionError("came up without rank 1")
     """,
