@@ -336,9 +336,8 @@ static void judge(const struct run *r, const int *status, const char *what)
             continue;
         if (!s->text[0])
             fail_msg("%s\nrank %d: no text", what, i);
-        /* Cut off from the judge, or without one, it cannot know of others; one that is stopped says nothing. */
-        if ((agent_is_hit(r, node_of(r, i)) && (r->n_victims > 1 || r->kind == STOP)) ||
-            (agent_is_hit(r, 0) && r->n_victims > 1))
+        /* Cut off from the judge, it cannot know of others; one that is stopped says nothing. */
+        if (agent_is_hit(r, node_of(r, i)) && (r->n_victims > 1 || r->kind == STOP))
             continue;
         if (first && !same_words(first, s))
             fail_msg("%s\nrank %d: %s: %s (%zu failed)\nrank %d: %s: %s (%zu failed)", what,
@@ -346,7 +345,7 @@ static void judge(const struct run *r, const int *status, const char *what)
                      dtp_status_name(s->status), s->text, s->n_failed);
         first = first ? first : s;
     }
-    print_message("%s\n    %s %s\n", what, first ? dtp_status_name(first->status) : "all is well",
+    print_message("%s\n    %s %s\n", what, first ? dtp_status_name(first->status) : "nobody else failed",
                   first ? first->text : "");
 }
 
