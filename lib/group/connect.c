@@ -170,8 +170,9 @@ static dtp_status say_hello(struct session *s, const dtp_group_opts *o, dtp_erro
         .secret = o->insecure ? NULL : o->secret, .asks = !o->insecure && o->munge,
         .encrypts = o->encrypt });
     dtpi_hs_hello(&s->hs, &b);
-    if (!session_send(s, &b))
-        return dtpi_fail(err, DTP_ERR_IO, "cannot send to the agent");
+    /* One that was closed at once is met again. */
+    if (!session_send(s, &b) && !dtpi_link_is_broken(s->link))
+        return dtpi_fail(err, DTP_ERR_NOMEM, "rank %d has no memory for a message to its agent", s->rank);
     return DTP_OK;
 }
 

@@ -321,8 +321,11 @@ static void on_refuse(struct session *s, const dtpi_frame *f)
 
 /* ---- messages ---- */
 
+/* Where the agent has closed the connection, `closed` says so and this rank comes again. */
 static void cannot_send(struct session *s)
 {
+    if (dtpi_link_is_broken(s->link))
+        return;
     dtpi_fail(&s->join_error, DTP_ERR_NOMEM, "rank %d has no memory for a message to its agent", s->rank);
     s->state = SESSION_FAILED;
 }
