@@ -15,6 +15,7 @@
 #include "group/tree.h"
 
 enum {
+    PORT_MAX = 65535,
     PORTS_BEHIND_MASTER = 8,    /* MASTER_PORT itself is torch's store */
     /* Above what Linux gives to those who connect (32768-60999), 8 ports for each of 566 steps. */
     STEP_PORT_FIRST = 61000,
@@ -81,7 +82,7 @@ static dtp_status master_from_env(const struct launcher *l, const char *addr, bo
     int64_t port = 0;
     char place[sizeof(f->root)];
 
-    const dtp_status st = env_number_from_env("MASTER_PORT", 1, 65535 - PORTS_BEHIND_MASTER, &port, err);
+    const dtp_status st = env_number_from_env("MASTER_PORT", 1, PORT_MAX, &port, err);
     if (st < 0)
         return st;
     if (port == 0)
@@ -90,7 +91,10 @@ static dtp_status master_from_env(const struct launcher *l, const char *addr, bo
         set_ports(addr, (uint32_t)port, (uint32_t)port, place, sizeof(place));
         return use_board(f, "tcpstore", place, err);
     }
-    set_ports(addr, (uint32_t)port + 1, (uint32_t)port + PORTS_BEHIND_MASTER, f->root, sizeof(f->root));
+    if (port == PORT_MAX)
+        return dtpi_fail(err, DTP_ERR_FORMAT, "MASTER_PORT=%d leaves no port behind it: set DTP_ROOT", PORT_MAX);
+    set_ports(addr, (uint32_t)port + 1, DTPI_MIN((uint32_t)port + PORTS_BEHIND_MASTER, (uint32_t)PORT_MAX),
+              f->root, sizeof(f->root));
     f->o.root = f->root;
     return DTP_OK;
 }
