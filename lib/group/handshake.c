@@ -195,13 +195,20 @@ bool dtpi_hs_may_be_hello(const uint8_t *data, size_t bytes)
     return r.failed || magic == HS_MAGIC;
 }
 
-/* "rank 3", "the agent of rank 3 (node host2)". */
+static bool is_newcomer(const dtpi_hs *hs)
+{
+    return hs->role == DTPI_HS_RANK && hs->peer.who == DTP_RANK_NEW;
+}
+
+/* "rank 3", "a newcomer", "the agent of rank 3 (node host2)". */
 static const char *name_peer(const dtpi_hs *hs, char *out, size_t room)
 {
     const dtpi_hs_self *p = &hs->peer;
     const char *const node = p->host[0] ? p->host : "?";
 
-    if (hs->role == DTPI_HS_RANK)
+    if (is_newcomer(hs))
+        snprintf(out, room, "a newcomer");
+    else if (hs->role == DTPI_HS_RANK)
         snprintf(out, room, "rank %d", p->who);
     else if (p->who >= 0)
         snprintf(out, room, "the agent of rank %d (node %s)", p->who, node);
@@ -304,7 +311,8 @@ static dtp_status check_hello(dtpi_hs *hs, const uint8_t *data, size_t bytes, dt
     if (st < 0)
         return st;
     st = check_agreement(hs, who, err);
-    hs->disagrees = st < 0;
+    /* Nobody waits for a newcomer: those who are there go on without it. */
+    hs->disagrees = st < 0 && !is_newcomer(hs);
     return st;
 }
 

@@ -58,7 +58,7 @@ typedef struct dtpi_hs {
     uint8_t state;              /* messages that were taken */
     dtpi_hs_self self, peer;    /* the server knows its peer after HELLO */
     bool is_ours;               /* server: the HELLO was made, now or once, with the secret */
-    bool disagrees;             /* server: ours, of this job and generation, and yet it cannot fit */
+    bool disagrees;             /* server: ours, of this job and generation, waited for, and it cannot fit */
     bool is_proven;             /* client: a refusal came from somebody with the secret */
     uint8_t hello[DTPI_HS_MAX_FRAME];
     size_t n_hello;

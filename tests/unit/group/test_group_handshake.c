@@ -210,6 +210,22 @@ static void test_contradictions_name_both_values(void **state)
     pair_close(&p);
 }
 
+static void test_a_newcomer_that_does_not_fit_ends_nothing(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open(&p, secret, secret);
+    p.client.self.who = DTP_RANK_NEW;
+    strcpy(p.client.self.version, "9.8.7");
+    assert_status(DTP_ERR_VERSION, begin(&p));
+    assert_text("a newcomer has libdtp 9.8.7");
+    assert_false(p.server.disagrees);
+    assert_status(DTP_ERR_VERSION, answer(&p));
+    assert_true(p.client.is_proven);
+    pair_close(&p);
+}
+
 static void test_another_wire_version_names_who_came(void **state)
 {
     struct pair p;
@@ -328,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_other_attempts_jobs_generations_and_roles_are_refused),
         cmocka_unit_test(test_strangers_learn_nothing_of_the_job),
         cmocka_unit_test(test_contradictions_name_both_values),
+        cmocka_unit_test(test_a_newcomer_that_does_not_fit_ends_nothing),
         cmocka_unit_test(test_another_wire_version_names_who_came),
         cmocka_unit_test(test_a_refusal_of_another_hello_is_not_proven),
         cmocka_unit_test(test_recorded_messages_fit_no_other_connection),
