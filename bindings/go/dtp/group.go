@@ -8,7 +8,8 @@ package dtp
 
 static dtp_status dtp_go_group_join(dtp_ctx *ctx, dtp_group_opts *opts, const char *job,
                                     const char *root, const char *agent, const char *net,
-                                    const char *parent, const char *listen, const uint8_t *secret, dtp_group **group_out, dtp_error *err)
+                                    const char *parent, const char *listen, const char *munge,
+                                    const uint8_t *secret, dtp_group **group_out, dtp_error *err)
 {
 	opts->size = sizeof(*opts);
 	opts->job = job;
@@ -17,6 +18,7 @@ static dtp_status dtp_go_group_join(dtp_ctx *ctx, dtp_group_opts *opts, const ch
 	opts->net = net;
 	opts->parent = parent;
 	opts->listen = listen;
+	opts->munge = munge;
 	opts->secret = secret;
 	return dtp_group_join(ctx, opts, group_out, err);
 }
@@ -63,6 +65,9 @@ func dtypeOf[T Number]() C.dtp_dtype {
 	return C.DTP_U8
 }
 
+// RankNew is the rank of who comes to a group that stands: Join waits until its Reform takes it in.
+const RankNew = int(C.DTP_RANK_NEW)
+
 // GroupOptions describe a group to join; zero values are the defaults of dtp_group_opts.
 type GroupOptions struct {
 	Rank, WorldSize      int // WorldSize 0: a group of one
@@ -76,6 +81,7 @@ type GroupOptions struct {
 	Node, NNodes, Radix  int    // place in the tree of agents; zero: the root gives it
 	Parent, Listen       string // candidates of the parent agent; where this node's agent listens
 	Encrypt              bool   // control between nodes; every node must agree
+	Munge                string // socket of munged, which hands the secret over; empty: no
 }
 
 // Group is a process group.
@@ -103,8 +109,8 @@ func Join(ctx context.Context, c *Context, opts GroupOptions) (*Group, error) {
 		text := fmt.Sprintf("a secret has %d bytes, not %d", int(C.DTP_SECRET_BYTES), n)
 		return nil, &Error{Status: ErrInvalid, Text: text, Noun: "group", Rank: -1}
 	}
-	texts := [6]*C.char{}
-	for i, s := range []string{opts.Job, opts.Root, opts.Agent, opts.Net, opts.Parent, opts.Listen} {
+	texts := [7]*C.char{}
+	for i, s := range []string{opts.Job, opts.Root, opts.Agent, opts.Net, opts.Parent, opts.Listen, opts.Munge} {
 		texts[i] = optionalText(s)
 		defer C.free(unsafe.Pointer(texts[i]))
 	}
@@ -128,7 +134,7 @@ func Join(ctx context.Context, c *Context, opts GroupOptions) (*Group, error) {
 	g := &Group{c: c}
 	err := c.call(ctx, func(detail *C.dtp_error) C.dtp_status {
 		return C.dtp_go_group_join(c.ptr, &o, texts[0], texts[1], texts[2], texts[3], texts[4],
-			texts[5], secret, &g.ptr, detail)
+			texts[5], texts[6], secret, &g.ptr, detail)
 	})
 	if err != nil {
 		return nil, err
@@ -176,6 +182,11 @@ func (g *Group) Attempt() int {
 // Generation counts the memberships inside an attempt, from 1: one more after each Reform.
 func (g *Group) Generation() int {
 	return g.number(func(p *C.dtp_group) C.int32_t { return C.int32_t(C.dtp_group_generation(p)) })
+}
+
+// Waiting is the number of newcomers (RankNew) that wait for a Reform, as far as this node knows.
+func (g *Group) Waiting() int {
+	return g.number(func(p *C.dtp_group) C.int32_t { return C.dtp_group_n_waiting(p) })
 }
 
 func (g *Group) number(get func(*C.dtp_group) C.int32_t) int {

@@ -19,6 +19,9 @@ func TestGroupTopo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
+	if n := g.Waiting(); n != 0 {
+		t.Errorf("%d wait for a group of one", n)
+	}
 	topo, id, err := g.Topo(context.Background(), 0)
 	if err != nil || id == 0 {
 		t.Fatalf("id %d: %v", id, err)

@@ -41,7 +41,7 @@ from dtp._context import Context
 from dtp._ffi import ffi as _ffi
 from dtp._ffi import lib as _lib
 from dtp.ckpt import Box, Shard
-from dtp.group import Group, Work, init, join
+from dtp.group import RANK_NEW, Group, Work, init, join
 
 __version__: str = _ffi.string(_lib.dtp_version()).decode()
 
@@ -69,6 +69,7 @@ __all__ = [
     "PeerError",
     "PermError",
     "ProtocolError",
+    "RANK_NEW",
     "RangeError",
     "Shard",
     "TimeoutError",

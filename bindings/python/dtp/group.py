@@ -26,6 +26,7 @@ OPS = {
     "prod": lib.DTP_PROD,
     "avg": lib.DTP_AVG,
 }
+RANK_NEW: int = lib.DTP_RANK_NEW
 Array = TypeVar("Array")
 
 
@@ -131,6 +132,11 @@ class Group(Handle):
     @property
     def generation(self) -> int:
         return int(lib.dtp_group_generation(self.ptr))
+
+    @property
+    def n_waiting(self) -> int:
+        """Newcomers (rank RANK_NEW) that wait for a reform(), as far as this node knows."""
+        return int(lib.dtp_group_n_waiting(self.ptr))
 
     @property
     def failed(self) -> list[int]:
@@ -549,19 +555,20 @@ def join(
     parent: str | None = None,
     listen: str | None = None,
     encrypt: bool = False,
+    munge: str | None = None,
     ctx: Context | None = None,
 ) -> Group:
     """Joins a group that the arguments describe (dtp_group_opts in include/dtp/group.h); by
-    default a group of one."""
+    default a group of one. With rank RANK_NEW it waits to be taken in by a group's reform()."""
     if secret is not None and len(secret) != lib.DTP_SECRET_BYTES:
         raise ValueError(f"a secret has {lib.DTP_SECRET_BYTES} bytes, not {len(secret)}")
     opts = Options("dtp_group_opts")
     o = opts.ptr
     o.rank, o.world_size, o.local_size = rank, world_size, local_size
-    o.local_rank = rank if local_rank is None else local_rank
+    o.local_rank = max(rank, 0) if local_rank is None else local_rank
     o.attempt, o.insecure, o.timeout_ms = attempt, insecure, timeout_ms
     o.node, o.n_nodes, o.radix, o.encrypt = node, n_nodes, radix, encrypt
-    texts = {"job": job, "root": root, "agent": agent, "net": net}
+    texts = {"job": job, "root": root, "agent": agent, "net": net, "munge": munge}
     for name, value in {**texts, "parent": parent, "listen": listen}.items():
         opts.set_text(name, value)
     if secret is not None:

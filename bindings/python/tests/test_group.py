@@ -230,6 +230,27 @@ def test_survivors_reform(start_ranks: StartRanks) -> None:
         assert ended[rank].out == f"2 {new} 3 3.0 3\n", ended[rank]
 
 
+def test_a_reform_takes_a_newcomer_in(run_ranks: RunRanks) -> None:
+    ended = run_ranks(
+        3,
+        """
+        import os, dtp
+        rank, job = int(os.environ["DTP_RANK"]), os.environ["DTP_JOB"]
+        where = {"world_size": 2, "job": job, "insecure": True, "timeout_ms": 20000}
+        if rank == 2:
+            g = dtp.join(dtp.RANK_NEW, local_rank=2, **where)
+        else:
+            old = dtp.join(rank, **where)
+            g = old.reform(min_size=3)
+            old.close()
+        g.barrier()
+        print(g.generation, g.rank, g.size, g.n_waiting, g.member(2).identity)
+        g.close()
+        """,
+    )
+    assert [end.out for end in ended] == [f"2 {rank} 3 0 2\n" for rank in range(3)]
+
+
 def test_an_exception_that_ends_the_program_is_a_death(start_ranks: StartRanks) -> None:
     ranks = start_ranks(
         2,
