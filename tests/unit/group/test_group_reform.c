@@ -277,6 +277,59 @@ static void test_half_of_the_nodes_without_the_root_do_not_go_on(void **state)
     run_world(&w);
 }
 
+/* Some ranks and an agent die at any time, also while others re-form; the rest meets in the end. */
+static void dies_some_time(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
+{
+    const int n = w->n_ranks - __builtin_popcount(w->victims) - (w->lost_node >= 0 ? PER_NODE : 0);
+    const struct timespec a_while = { .tv_nsec = rank * 700000 };
+    const dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 8000 };
+    dtp_status st = dtp_group_barrier(g, 0, ERR);
+
+    atomic_fetch_add(w->n_ready, 1);
+    if (is_victim(w, rank)) {
+        nanosleep(&a_while, NULL);
+        raise(SIGKILL);
+    }
+    for (int turn = 0; turn < 100 && (st < 0 || dtp_group_size(g) != n); turn++) {
+        dtp_group *next;
+        if (st >= 0)
+            st = dtp_group_barrier(g, 0, ERR);
+        if (st < 0 && dtp_group_reform(g, &o, &next, ERR) >= 0) {
+            dtp_group_close(g);
+            g = next;
+            st = dtp_group_barrier(g, 0, ERR);
+        } else if (st < 0 && rank / PER_NODE == w->lost_node) {
+            dtp_group_close(g);
+            return;
+        }
+    }
+    if (st < 0 || dtp_group_size(g) != n)
+        fprintf(stderr, "rank %d: %d of %d in generation %u: %s\n", rank, dtp_group_size(g), n,
+                dtp_group_generation(g), check_err.text);
+    RANK_CHECK(st == DTP_OK && dtp_group_size(g) == n);
+    dtp_group_close(g);
+    (void)ctx;
+}
+
+static void test_whoever_dies_the_rest_meets(void **state)
+{
+    uint64_t seed = check_seed();
+
+    (void)state;
+    for (int run = 0; run < (check_is_long() ? 100 : 3); run++) {
+        const int n_nodes = 1 + (int)(check_random(&seed) % 6);
+        struct world w = world_of(n_nodes, dies_some_time);
+        if (n_nodes > 2 && check_random(&seed) % 2)
+            w.lost_node = (int)(check_random(&seed) % (unsigned)n_nodes);
+        for (int i = 0; i < 1 + run % 3; i++) {
+            const int rank = (int)(check_random(&seed) % (unsigned)w.n_ranks);
+            if (rank / PER_NODE != w.lost_node)
+                w.victims |= 1u << rank;
+        }
+        run_world(&w);
+    }
+}
+
 /* ---- abort ---- */
 
 enum blocked { IN_BARRIER, IN_ALLGATHER, IN_LOOKUP, IN_REFORM, N_BLOCKED };
@@ -530,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_a_death_during_a_reform_is_not_waited_for),
         cmocka_unit_test(test_survivors_of_a_lost_node_go_on_also_without_the_root),
         cmocka_unit_test(test_half_of_the_nodes_without_the_root_do_not_go_on),
+        cmocka_unit_test(test_whoever_dies_the_rest_meets),
         cmocka_unit_test(test_an_agent_without_descriptors_says_so_to_all),
         cmocka_unit_test(test_an_abort_from_another_thread_ends_every_blocked_call),
         cmocka_unit_test(test_an_abort_ends_a_reform_on_all_ranks),
