@@ -158,8 +158,12 @@ static void hold(struct agent_conn *conn, const uint8_t *head, uint64_t count, c
         return;
     }
     memcpy(h->data, data, bytes);
-    if (!dtpi_seal_open(&c->seal_in, count, head, HEAD_BYTES, h->data, bytes, data + bytes)) {
+    const bool fits = dtpi_seal_open(&c->seal_in, count, head, HEAD_BYTES, h->data, bytes, data + bytes);
+    const bool is_far = count - c->n_in >= MAX_HELD;
+    if (!fits || is_far) {
         dtpi_free(a, h, sizeof(*h) + bytes);
+        if (fits)
+            dtpi_link_break(conn->link);    /* not kept, it would be missed for ever */
         return;
     }
     h->count = count;
@@ -209,8 +213,7 @@ static void on_message(void *user, const uint8_t *data, size_t bytes)
     if (!conn || bytes < HEAD_BYTES + DTPI_FRAME_BYTES + DTPI_SEAL_TAG_BYTES ||
         bytes > DTPI_LINK_MAX_FRAME)
         return;     /* a stranger's */
-    const uint64_t n_in = conn->carrier->n_in;
-    if (count < n_in || count - n_in >= MAX_HELD || is_held(conn->carrier, count))
+    if (count < conn->carrier->n_in || is_held(conn->carrier, count))
         return;
     hold(conn, data, count, data + HEAD_BYTES, bytes - HEAD_BYTES - DTPI_SEAL_TAG_BYTES);
     agent->ucx->has_held = true;
