@@ -168,7 +168,9 @@ void host_say_why(dtp_ctx *ctx, const dtp_group_opts *o, const char *socket, con
     struct host h = { .user_ctx = ctx };
     dtp_group_opts alone = *o;
 
-    alone.root = NULL;
+    /* Without what may be why. */
+    alone.root = alone.parent = alone.listen = alone.net = NULL;
+    alone.radix = alone.n_nodes = 0;
     if (open_host(&h, o, false, socket, NULL) < 0 && open_host(&h, &alone, false, socket, NULL) < 0)
         return;
     dtpi_agent_rank_failed(h.agent, o->rank, (int32_t)getpid(), why->text);

@@ -615,6 +615,25 @@ static void test_a_limit_that_is_too_low_is_told_to_all(void **state)
     ranks_run(20, low_limit, (void *)(uintptr_t)ranks_job());
 }
 
+static void wrong_net(int rank, int n, void *job)
+{
+    dtp_group_opts o = opts_of(job, rank, n);
+    dtp_group *g;
+    dtp_ctx *ctx;
+
+    o.net = "pigeon";
+    RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
+    RANK_STATUS(rank == 0 ? DTP_ERR_INVAL : DTP_ERR_PEER, dtp_group_join(ctx, &o, &g, ERR));
+    RANK_TEXT("net 'pigeon' is neither");
+    dtp_ctx_close(ctx);
+}
+
+static void test_what_the_agent_refuses_is_told_to_all(void **state)
+{
+    (void)state;
+    ranks_run(2, wrong_net, (void *)(uintptr_t)ranks_job());
+}
+
 static void test_a_node_whose_agent_has_left_is_not_waited_for(void **state)
 {
     struct leaving w = { .job = ranks_job() };
@@ -779,6 +798,7 @@ int main(void)
         cmocka_unit_test(test_a_group_without_secret_must_be_asked_for),
         cmocka_unit_test(test_a_node_whose_agent_has_left_is_not_waited_for),
         cmocka_unit_test(test_a_limit_that_is_too_low_is_told_to_all),
+        cmocka_unit_test(test_what_the_agent_refuses_is_told_to_all),
         cmocka_unit_test(test_ranks_that_left_may_join_again),
         cmocka_unit_test(test_a_rank_that_joins_again_waits_for_the_group_before),
         cmocka_unit_test(test_a_rank_waits_for_the_next_group_beyond_the_end_of_the_host_before),
