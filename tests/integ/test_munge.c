@@ -5,11 +5,6 @@
  */
 #include "unit/group/ranks.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include "group/munge.h"
 
 static const char *munged;
@@ -98,18 +93,6 @@ struct world {
     dtp_status want;
 };
 
-static void find_port(struct world *w)
-{
-    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(sa);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&sa, len), 0);
-    getsockname(fd, (struct sockaddr *)&sa, &len);
-    close(fd);
-    snprintf(w->root, sizeof(w->root), "127.0.0.1:%u", ntohs(sa.sin_port));
-}
-
 /* Two nodes of two ranks, local rank 0 hosts the agent; nobody is told a secret. */
 static void member(int rank, int n, void *user)
 {
@@ -142,7 +125,7 @@ static void test_ranks_without_a_secret_meet_by_munge(void **state)
     struct world w = { .job = ranks_job(), .socket_of_node_1 = munged };
 
     (void)state;
-    find_port(&w);
+    snprintf(w.root, sizeof(w.root), "127.0.0.1:%u", ranks_free_port());
     ranks_run(4, member, &w);
 }
 
@@ -152,7 +135,7 @@ static void test_a_node_without_munge_says_so(void **state)
     const int64_t start = ranks_now_ns();
 
     (void)state;
-    find_port(&w);
+    snprintf(w.root, sizeof(w.root), "127.0.0.1:%u", ranks_free_port());
     ranks_run(4, member, &w);
     assert_true(ranks_now_ns() - start < 5 * 1000000000ll);
 }

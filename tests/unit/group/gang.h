@@ -31,29 +31,12 @@ struct world {
     int took_us;                /* of an abort, told through n_ready */
 };
 
-/* Below the range from which the kernel takes ports for those who connect. */
-static uint16_t free_port(void)
-{
-    static unsigned n;
-
-    for (;;) {
-        const uint16_t port = (uint16_t)(10000 + ((unsigned)getpid() * 37 + n++ * 11) % 20000);
-        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-        const int fd = socket(AF_INET, SOCK_STREAM, 0);
-        const bool ok = bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
-        close(fd);
-        if (ok)
-            return port;
-    }
-}
-
 static struct world world_of(int n_nodes, void (*fn)(const struct world *, int, dtp_ctx *, dtp_group *))
 {
     struct world w = { .job = ranks_job(), .n_nodes = n_nodes, .n_ranks = n_nodes * PER_NODE, .fn = fn,
                        .lost_node = -1 };
 
-    snprintf(w.root, sizeof(w.root), "127.0.0.1:%u", free_port());
+    snprintf(w.root, sizeof(w.root), "127.0.0.1:%u", ranks_free_port());
     return w;
 }
 

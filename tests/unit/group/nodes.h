@@ -41,28 +41,11 @@ struct nodes {
     const char *text;
 };
 
-/* Below the range from which the kernel takes ports for those who connect. */
-static uint16_t free_port(void)
-{
-    static unsigned n;
-
-    for (;;) {
-        const uint16_t port = (uint16_t)(10000 + ((unsigned)getpid() * 31 + n++ * 7) % 20000);
-        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-        const int fd = socket(AF_INET, SOCK_STREAM, 0);
-        const bool ok = bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
-        close(fd);
-        if (ok)
-            return port;
-    }
-}
-
 static struct nodes nodes_of(const char *layout, void (*fn)(const struct nodes *, int, dtp_group *))
 {
     struct nodes w = { .job = ranks_job(), .victim = -1, .timeout_ms = 10000, .fn = fn };
 
-    snprintf(w.root, sizeof(w.root), "127.0.0.1:%u", free_port());
+    snprintf(w.root, sizeof(w.root), "127.0.0.1:%u", ranks_free_port());
     for (const char *p = layout; *p; p++) {
         w.first[w.n_nodes++] = w.n_ranks;
         w.n_ranks += *p - '0';

@@ -3,8 +3,12 @@
 #ifndef DTP_TESTS_RANKS_H
 #define DTP_TESTS_RANKS_H
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -44,6 +48,23 @@ static inline int64_t ranks_now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* Of 127.0.0.1, below the range from which the kernel takes ports for those who connect. */
+static inline uint16_t ranks_free_port(void)
+{
+    static unsigned n;
+
+    for (;;) {
+        const uint16_t port = (uint16_t)(10000 + ((unsigned)getpid() * 31 + n++ * 7) % 20000);
+        struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        const bool ok = bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
+        close(fd);
+        if (ok)
+            return port;
+    }
 }
 
 /* A job name that no other test uses. */

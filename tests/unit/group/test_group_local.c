@@ -639,7 +639,7 @@ static void test_a_node_whose_agent_has_left_is_not_waited_for(void **state)
     struct leaving w = { .job = ranks_job() };
 
     (void)state;
-    snprintf(w.root, sizeof(w.root), "127.0.0.1:%d", 10000 + (int)getpid() % 20000);
+    snprintf(w.root, sizeof(w.root), "127.0.0.1:%u", ranks_free_port());
     w.is_gone = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ranks_run(4, host_leaves, &w);
     munmap((void *)w.is_gone, 4096);

@@ -57,7 +57,7 @@ static void test_an_agent_is_reached_where_it_was_told_to_listen(void **state)
     dtp_ctx *ctx;
 
     (void)state;
-    snprintf(where, sizeof(where), "127.0.0.2:%d", 10000 + (int)getpid() % 20000);
+    snprintf(where, sizeof(where), "127.0.0.1:%u", ranks_free_port());
     const dtpi_agent_opts o = { .world_size = 8, .n_local = 4, .socket = "@dtp-test-where", .is_root = true,
                                 .listens = true, .listen = where };
     assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
