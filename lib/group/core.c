@@ -275,7 +275,7 @@ void dtpi_core_parent_open(dtpi_core *c, int64_t now_ns)
     /* What happened here while nobody above could be told. */
     if (c->has_verdict && !came_back)
         core_death_up(c, &c->verdict);
-    core_join_parent(c);
+    core_join_tick(c);
 }
 
 static bool is_local(const dtpi_core *c, uint32_t slot)

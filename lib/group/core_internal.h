@@ -268,7 +268,6 @@ uint32_t core_first_row_part(const dtpi_core *c);
 bool core_is_rank(const dtpi_core *c, int32_t rank);
 bool core_is_known(const dtpi_core *c, int32_t rank);       /* joined, as far as is known here */
 uint32_t core_node_of(const dtpi_core *c, int32_t rank);    /* CORE_NO_NODE: not known here */
-uint32_t core_local_rank_of(const dtpi_core *c, int32_t rank);
 int32_t core_pid_of(const dtpi_core *c, int32_t rank);      /* 0: not known here */
 /* Where it is: a child's slot, DTPI_VIA_LOCAL or DTPI_VIA_ABOVE (outside this subtree). */
 int32_t core_child_of(const dtpi_core *c, int32_t rank);
@@ -378,7 +377,6 @@ int64_t core_attach_next_ns(const dtpi_core *c);
 /* join.c */
 void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
 bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
-void core_join_parent(dtpi_core *c);
 void core_join_tick(dtpi_core *c);
 void core_join_expired(dtpi_core *c);
 

@@ -240,11 +240,6 @@ static void flush_rows(dtpi_core *c)
         dtpi_buf_free(&c->up);
 }
 
-void core_join_parent(dtpi_core *c)
-{
-    core_join_tick(c);
-}
-
 /* A node's record: the ranks behind `slot`. False: malformed, or the group has failed. */
 static bool read_record(dtpi_core *c, uint32_t slot, dtpi_rd *r, bool *ok_out)
 {
