@@ -5,6 +5,7 @@
 #include "group/group_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -323,21 +324,25 @@ void dtpi_group_poll(dtp_group *g)
     dtpi_ctx_leave(g->ctx);
 }
 
+static int compare_ranks(const void *a, const void *b)
+{
+    return *(const int32_t *)a < *(const int32_t *)b ? -1 : *(const int32_t *)a > *(const int32_t *)b;
+}
+
 size_t dtp_group_failed(const dtp_group *g, int32_t *ranks_out, size_t capacity)
 {
     struct session *s = g->session;
     size_t n = 0;
 
     pthread_mutex_lock(&s->mutex);
-    for (int32_t i = 0; atomic_load(&s->has_verdict) && i < g->size; i++) {
-        const int32_t world_rank = group_world_rank(g, i);
-        for (uint32_t k = 0; k < s->verdict.n_failed; k++) {
-            if (s->verdict.failed[k] != world_rank)
-                continue;
-            if (n < capacity)
-                ranks_out[n] = i;
-            n++;
-        }
+    const uint32_t n_failed = atomic_load(&s->has_verdict) ? s->verdict.n_failed : 0;
+    for (int32_t i = 0; n_failed > 0 && i < g->size; i++) {
+        const int32_t rank = group_world_rank(g, i);
+        if (!bsearch(&rank, s->verdict.failed, n_failed, sizeof(rank), compare_ranks))
+            continue;
+        if (n < capacity)
+            ranks_out[n] = i;
+        n++;
     }
     pthread_mutex_unlock(&s->mutex);
     return n;
