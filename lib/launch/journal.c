@@ -76,7 +76,10 @@ dtp_status dtpi_journal_append(int fd, dtpi_journal_entry e, dtp_error *err)
     dtpi_journal_format(&line, &e);
     if (line.failed)
         return dtpi_fail_nomem(err, 0);
-    const ssize_t n = write(fd, line.data, line.len);
+    ssize_t n;
+    do {
+        n = write(fd, line.data, line.len);
+    } while (n < 0 && errno == EINTR);
     if (n == (ssize_t)line.len)
         return DTP_OK;
     if (n >= 0)
