@@ -38,6 +38,15 @@ static void lose_errno(dtpi_conn *c, const char *what)
     lose(c, &why);
 }
 
+static void watch(dtpi_conn *c, uint32_t events)
+{
+    dtp_error why = { 0 };
+
+    /* What is queued would wait for ever. */
+    if (dtpi_source_modify(c->ctx, &c->source, events, &why) < 0)
+        lose(c, &why);
+}
+
 /* Writes what the socket takes. */
 static void flush(dtpi_conn *c)
 {
@@ -46,7 +55,7 @@ static void flush(dtpi_conn *c)
         if (n > 0) {
             dtpi_buf_consume(&c->out, (size_t)n);
         } else if (n < 0 && errno == EAGAIN) {
-            dtpi_source_modify(c->ctx, &c->source, EPOLLIN | EPOLLOUT, NULL);
+            watch(c, EPOLLIN | EPOLLOUT);
             return;
         } else if (errno != EINTR) {
             lose_errno(c, "write to");
@@ -54,7 +63,7 @@ static void flush(dtpi_conn *c)
         }
     }
     if (!c->lost)
-        dtpi_source_modify(c->ctx, &c->source, EPOLLIN, NULL);
+        watch(c, EPOLLIN);
 }
 
 /* Hands out the whole frames that have come. */

@@ -132,10 +132,12 @@ static dtp_status watch_rank(shim *s, rank *r, dtpi_child *child, dtp_error *err
 
     r->pid = child->pid;
     r->death = (dtpi_source){ .fd = child->pidfd, .events = EPOLLIN, .ready = on_death };
-    s->gang.n_alive++;
+    /* One whose end would not be seen is a child as any that is left over. */
     dtp_status st = dtpi_source_add(s->ctx, &r->death, err);
-    if (st >= 0)
+    if (st >= 0) {
+        s->gang.n_alive++;
         st = output_open(s, r, fds, err);
+    }
     dtpi_close_fd(&fds[0]);
     dtpi_close_fd(&fds[1]);
     return st;
@@ -200,6 +202,8 @@ static void tell_started(shim *s)
         shim_journal(s, (dtpi_journal_entry){ .type = DTPI_JOURNAL_RANK, .attempt = g->attempt,
                                               .rank = (int32_t)i, .pid = (int32_t)pid });
     }
+    if (pids.failed)
+        serve_lose(s);
     serve_tell(s, &(dtpi_shim_msg){ .type = DTPI_SHIM_STARTED, .attempt = g->attempt,
                                     .data = pids.data, .data_bytes = pids.len });
 }

@@ -18,15 +18,20 @@
 
 void serve_tell(shim *s, const dtpi_shim_msg *msg)
 {
-    dtp_error err;
+    if (serve_has_supervisor(s) && dtpi_conn_send(s->supervisor, msg, NULL) < 0)
+        serve_lose(s);
+}
 
-    if (serve_has_supervisor(s) && dtpi_conn_send(s->supervisor, msg, &err) < 0)
-        s->supervisor->lost = true;     /* no memory: it attaches again and reads the journal */
+void serve_lose(shim *s)
+{
+    if (serve_has_supervisor(s))
+        s->supervisor->lost = true;
 }
 
 static void reply(dtpi_conn *c, const dtpi_shim_msg *msg)
 {
-    dtpi_conn_send(c, msg, NULL);
+    if (dtpi_conn_send(c, msg, NULL) < 0)
+        c->lost = true;         /* no memory: whoever asked sees the end */
 }
 
 static void refuse(dtpi_conn *c, dtp_status status, const char *text)

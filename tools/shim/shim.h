@@ -104,6 +104,8 @@ dtp_status serve_open(shim *s, int conn_fd, dtp_error *err);
 void serve_close(shim *s);
 /* To the supervisor, if there is one. */
 void serve_tell(shim *s, const dtpi_shim_msg *msg);
+/* No memory for what the supervisor must hear: it attaches again and reads the journal. */
+void serve_lose(shim *s);
 /* Closes connections that were lost. */
 void serve_tidy(shim *s);
 static inline bool serve_has_supervisor(const shim *s)
