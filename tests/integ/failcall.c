@@ -23,6 +23,7 @@
 #include <sys/timerfd.h>
 #include <sys/types.h>
 
+#include "failat.h"
 #include "failcall.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -50,6 +51,14 @@ EXPORT const char *failcall_disarm(int *errno_out)
     return atomic_load(&failed_name);
 }
 
+__attribute__((constructor)) static void arm_from_env(void)
+{
+    const long nth = failat_nth("call");
+
+    if (nth > 0)
+        failcall_arm(nth, (unsigned)nth);
+}
+
 /* Whether this call is the one; sets errno to one of `errors`, a list that ends in 0. */
 static int fails(const char *name, const int *errors)
 {
@@ -60,8 +69,10 @@ static int fails(const char *name, const int *errors)
     atomic_store(&left, -1);
     while (errors[n])
         n++;
-    errno = errors[atomic_load(&variant) % n];
-    atomic_store(&failed_errno, errno);
+    const int e = errors[atomic_load(&variant) % n];
+    failat_say(name, e);
+    errno = e;
+    atomic_store(&failed_errno, e);
     atomic_store(&failed_name, name);
     return 1;
 }
@@ -89,7 +100,7 @@ CALL(int, accept4, (int fd, void *sa, socklen_t *n, int flags), (fd, sa, n, flag
 CALL(int, connect, (int fd, const void *sa, socklen_t n), (fd, sa, n), ENOMEM, ECONNREFUSED, EINTR, EAGAIN)
 CALL(ssize_t, sendmsg, (int fd, const void *m, int flags), (fd, m, flags), ENOBUFS, EINTR, EAGAIN)
 CALL(ssize_t, recvmsg, (int fd, void *m, int flags), (fd, m, flags), ENOMEM, EINTR, EAGAIN)
-CALL(ssize_t, read, (int fd, void *p, size_t n), (fd, p, n), EINTR, EIO)
+CALL(ssize_t, read, (int fd, void *p, size_t n), (fd, p, n), EINTR)
 CALL(ssize_t, write, (int fd, const void *p, size_t n), (fd, p, n), EINTR, EIO)
 CALL(ssize_t, pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at), ENOSPC, EINTR)
 CALL(ssize_t, pwrite64, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at), ENOSPC, EINTR)

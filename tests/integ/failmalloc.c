@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "failat.h"
 #include "failmalloc.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -40,12 +41,21 @@ EXPORT long failmalloc_alive(void)
     return atomic_load(&n_alive);
 }
 
+__attribute__((constructor)) static void arm_from_env(void)
+{
+    const long nth = failat_nth("allocation");
+
+    if (nth > 0)
+        failmalloc_arm(nth);
+}
+
 static int fails(void)
 {
     if (atomic_load_explicit(&left, memory_order_relaxed) < 0 || atomic_fetch_sub(&left, 1) != 1)
         return 0;
     atomic_store(&left, -1);
     atomic_store(&has_failed, 1);
+    failat_say("allocation", ENOMEM);
     errno = ENOMEM;
     return 1;
 }
