@@ -58,16 +58,21 @@ static void say_up(dtpi_core *c, const struct newcomer *n, bool gone)
     core_to_parent(c, &b);
 }
 
-static void add(dtpi_core *c, const struct newcomer *n)
+/* False where there is no room; the next one may find some. */
+static bool add(dtpi_core *c, const struct newcomer *n)
 {
     struct newcomer *old = find(c, n->id);
 
-    if (old)
+    if (old) {
         *old = *n;
-    else if (dtpi_core_n_newcomers(c) < MAX_NEWCOMERS)
-        dtpi_buf_append(&c->newcomers, n, sizeof(*n));
+    } else if (dtpi_core_n_newcomers(c) == MAX_NEWCOMERS ||
+               !dtpi_buf_append(&c->newcomers, n, sizeof(*n))) {
+        c->newcomers.failed = false;
+        return false;
+    }
     say_up(c, n, false);
     core_reform_check(c);
+    return true;
 }
 
 static void drop(dtpi_core *c, struct newcomer *n)
@@ -93,7 +98,10 @@ void core_newcomer_joins(dtpi_core *c, uint32_t slot, uint32_t local_rank, int32
     l->pid = n.pid;
     l->local_rank = local_rank;
     l->is_new = true;
-    add(c, &n);
+    if (add(c, &n))
+        return;
+    l->is_new = false;
+    core_refuse(c, slot, DTP_ERR_NOMEM, "the agent of node %s has no room for a newcomer", c->host);
 }
 
 static void gone(dtpi_core *c, struct newcomer *n)

@@ -213,12 +213,76 @@ static void test_a_result_without_memory_is_no_broken_protocol(void **state)
     }
 }
 
+static void count_drop(void *user, uint32_t slot)
+{
+    (void)slot;
+    ++*(uint32_t *)user;
+}
+
+static void no_word(void *user, uint32_t slot, dtpi_msg *m)
+{
+    (void)user;
+    (void)slot;
+    (void)m;
+}
+
+static void no_verdict(void *user, const dtpi_verdict *v)
+{
+    (void)user;
+    (void)v;
+}
+
+static void newcomer_comes(dtpi_core *c, uint32_t slot)
+{
+    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+    const dtpi_frame f = { .type = DTPI_F_JOIN, .generation = 1, .group = DTPI_WORLD_ID,
+                           .rank = DTP_RANK_NEW };
+
+    dtpi_frame_begin(&b, &f);
+    dtpi_wr_u32(&b, 2);
+    dtpi_wr_u32(&b, slot);
+    dtpi_wr_u32(&b, 100 + slot);
+    dtpi_wr_u64(&b, 1 + slot);
+    dtpi_core_local_open(c, slot, DTP_RANK_NEW, 100 + (int32_t)slot, 0);
+    dtpi_core_local_msg(c, slot, &(dtpi_in){ .data = b.data, .bytes = b.len }, 0);
+    dtpi_buf_free(&b);
+}
+
+static void test_a_newcomer_without_room_is_told_and_the_next_may_wait(void **state)
+{
+    static const dtpi_core_ops ops = { .to_local = no_word, .to_child = no_word, .table = no_table,
+                                       .verdict = no_verdict, .drop_local = count_drop,
+                                       .drop_child = no_drop };
+    bool has_failed = true;
+
+    (void)state;
+    for (unsigned long n = 1; has_failed; n++) {
+        failalloc f = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+        const dtpi_core_opts o = { .a = failalloc_of(&f), .world_size = 2, .n_local = 2, .is_root = true,
+                                   .host = "n0", .node_id = 1, .host_rank = -1 };
+        uint32_t n_dropped = 0;
+        dtpi_core *c;
+
+        assert_ok(dtpi_core_new(&o, &ops, &n_dropped, &c, ERR));
+        f.n_allocs = 0;
+        f.fail_at = n;
+        newcomer_comes(c, 0);
+        f.fail_at = 0;
+        has_failed = f.has_failed;
+        newcomer_comes(c, 1);
+        assert_int_equal(dtpi_core_n_newcomers(c), 2 - n_dropped);
+        dtpi_core_free(c);
+        assert_int_equal(f.bytes_open, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_may_fail_on_the_agents_host),
         cmocka_unit_test(test_a_call_without_memory_fails_at_once),
         cmocka_unit_test(test_a_result_without_memory_is_no_broken_protocol),
+        cmocka_unit_test(test_a_newcomer_without_room_is_told_and_the_next_may_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
