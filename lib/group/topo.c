@@ -3,7 +3,7 @@
  * topo.c - the topology of the nodes of a group: the first rank of a node that asks discovers it, the
  * others of the node read it from node memory, those of other nodes from keys of the group of all ranks.
  *
- * Keys: dtp.topo.node.<node> is {u64 id, what only that node has}; dtp.topo.shape.<id> the shape, once for
+ * Keys (hidden): topo/node/<node> is {u64 id, what only that node has}; topo/shape/<id> the shape, once for
  * all nodes that are built alike.
  */
 #include "group/group_internal.h"
@@ -147,12 +147,12 @@ static dtp_status write_keys(dtp_group *g, const struct topo_page *p, const uint
         return dtpi_fail_nomem(err, p->own_bytes);
     if (b.len > DTP_GROUP_MAX_MSG || p->shape_bytes > DTP_GROUP_MAX_MSG)
         return DTP_OK;
-    snprintf(key, sizeof(key), "dtp.topo.have.%016llx", (unsigned long long)p->id);
+    snprintf(key, sizeof(key), DTPI_KEY_HIDDEN "topo/have/%016llx", (unsigned long long)p->id);
     dtp_status st = dtp_group_add(&world, key, 1, &n_before, 0, err);
-    snprintf(key, sizeof(key), "dtp.topo.shape.%016llx", (unsigned long long)p->id);
+    snprintf(key, sizeof(key), DTPI_KEY_HIDDEN "topo/shape/%016llx", (unsigned long long)p->id);
     if (st >= 0 && n_before == 1)
         st = dtp_group_set(&world, key, shape, p->shape_bytes, 0, err);
-    snprintf(key, sizeof(key), "dtp.topo.node.%u", node);
+    snprintf(key, sizeof(key), DTPI_KEY_HIDDEN "topo/node/%u", node);
     return st < 0 ? st : dtp_group_set(&world, key, b.data, b.len, 0, err);
 }
 
@@ -266,7 +266,7 @@ static dtp_status find_shape(dtp_group *g, uint64_t id, int timeout_ms, const dt
             *out = &p->bytes;
             return DTP_OK;
         }
-    snprintf(key, sizeof(key), "dtp.topo.shape.%016llx", (unsigned long long)id);
+    snprintf(key, sizeof(key), DTPI_KEY_HIDDEN "topo/shape/%016llx", (unsigned long long)id);
     const dtp_status st = dtp_group_lookup(&world, key, &value, &bytes, timeout_ms, err);
     if (st < 0)
         return st;
@@ -292,7 +292,7 @@ static dtp_status topo_there(dtp_group *g, uint32_t node, int timeout_ms, dtp_to
     size_t bytes = 0;
     char key[48];
 
-    snprintf(key, sizeof(key), "dtp.topo.node.%u", node);
+    snprintf(key, sizeof(key), DTPI_KEY_HIDDEN "topo/node/%u", node);
     dtp_status st = dtp_group_lookup(&world, key, &value, &bytes, timeout_ms, err);
     if (st == DTP_ERR_TIMEOUT || st == DTP_ERR_NOT_FOUND)
         return dtpi_fail(err, st, "no rank of node %s has asked for its topology",

@@ -458,6 +458,7 @@ static void ask_topo(const struct nodes *w, int rank, dtp_group *g)
 {
     dtp_topo *mine = NULL, *other = NULL;
     uint64_t id = 0, other_id = 0;
+    uint64_t n_keys = 1;
     dtp_group *sub;
 
     const int there = w->n_ranks - 1 - rank;
@@ -481,6 +482,8 @@ static void ask_topo(const struct nodes *w, int rank, dtp_group *g)
     other_id = 0;
     RANK_OK(dtp_group_topo(sub, there, NULL, &other_id, 0, ERR));
     RANK_CHECK(id == other_id);
+    RANK_OK(dtp_group_n_keys(g, &n_keys, 0, ERR));
+    RANK_CHECK(n_keys == 0);    /* none of the caller's */
     RANK_OK(dtp_group_barrier(g, 0, ERR));
     dtp_topo_close(mine);
     dtp_group_close(sub);
