@@ -65,6 +65,20 @@ static inline uint64_t check_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* Ends a test as skipped where ThreadSanitizer (clang's) is at work, with the reason. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CHECK_SKIP_UNDER_TSAN(why)                                                                  \
+    do {                                                                                            \
+        print_message("skipped under ThreadSanitizer: %s\n", why);                                  \
+        skip();                                                                                     \
+    } while (0)
+#endif
+#endif
+#ifndef CHECK_SKIP_UNDER_TSAN
+#define CHECK_SKIP_UNDER_TSAN(why) ((void)0)
+#endif
+
 /* Folder of driver modules in the build tree. */
 static inline const char *check_module_dir(void)
 {
