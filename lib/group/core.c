@@ -268,8 +268,10 @@ void dtpi_core_parent_open(dtpi_core *c, int64_t now_ns)
     c->is_orphan = c->parent_bye = false;
     c->parent_heard_ns = now_ns;
     c->had_parent = true;
-    if (came_back)
+    if (came_back) {
+        core_join_again(c);
         core_attach_say(c);
+    }
     core_deaths_up(c);
     core_newcomers_again(c);
     /* What happened here while nobody above could be told. */

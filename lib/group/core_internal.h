@@ -378,6 +378,8 @@ int64_t core_attach_next_ns(const dtpi_core *c);
 void core_on_join(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
 bool core_on_rows(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
 void core_join_tick(dtpi_core *c);
+/* The parent is another, or has not heard what went up: all rows go up again. */
+void core_join_again(dtpi_core *c);
 void core_join_expired(dtpi_core *c);
 
 /* At the root: rows of this node are there. */

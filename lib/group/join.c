@@ -78,6 +78,9 @@ static bool add_row(dtpi_core *c, int32_t rank, uint32_t node, uint32_t local_ra
 {
     struct core_row *row = &c->rows[rank];
 
+    /* An agent that came again says its rows again. */
+    if (row->is_there && row->node == node && row->pid == pid && row->local_rank == local_rank)
+        return true;
     if (row->is_there) {
         core_decide(c, DTP_ERR_EXISTS, &rank, 1,
                     "rank %d of %u joined twice: pid %d (node %s) and pid %d (node %s)", rank,
@@ -358,6 +361,34 @@ void core_join_expired(dtpi_core *c)
         core_decide(c, DTP_ERR_TIMEOUT, NULL, 0, "node %s did not reach the root agent%s%s", c->host,
                     c->parent_text[0] ? ": " : "", c->parent_text);
     }
+}
+
+/* Those below come again by themselves, and say their rows again. */
+static void drop_children(dtpi_core *c)
+{
+    for (uint32_t i = 0; i < c->n_children; i++) {
+        if (!c->children[i].used)
+            continue;
+        c->children[i].used = false;
+        for (int32_t r = core_next_below(c, -1); r >= 0; r = core_next_below(c, r))
+            if (core_child_of(c, r) == (int32_t)i)
+                core_drop_below(c, r);
+        c->ops->drop_child(c->user, i);
+    }
+}
+
+void core_join_again(dtpi_core *c)
+{
+    if (c->has_table || c->has_verdict)
+        return;
+    drop_children(c);
+    for (uint32_t i = 0; i < c->n_locals; i++)
+        c->locals[i].sent = false;
+    dtpi_buf_free(&c->up);
+    c->up = dtpi_buf_init(&c->a);
+    c->n_up = c->n_rows_sent = 0;
+    c->sent_complete = false;
+    c->flush_at_ns = INT64_MAX;
 }
 
 /* Sends rows up where they are all there or have waited long enough; else says when that will be. */
