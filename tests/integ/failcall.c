@@ -3,8 +3,7 @@
  * failcall.c - preloaded into a test: fails the Nth system call of the whole process, of all that a
  * bootstrap makes, with an error that the kernel could give there.
  *
- * Calls that libc makes for itself are not seen. Errors that say that a peer is gone are not among them:
- * the peers are there, and would disagree. getrandom fails with EINTR alone: libsodium ends the
+ * Calls that libc makes for itself are not seen. getrandom fails with EINTR alone: libsodium ends the
  * process where there is no randomness, which the kernel does not refuse once it has started.
  */
 #include <dlfcn.h>
@@ -92,14 +91,40 @@ static int fails(const char *name, const int *errors)
     }                                                                                              \
     NAMED(my_##symbol, symbol)
 
+/* A network may cut a connection; that to a process of this machine ends with the process. */
+static int is_inet(int fd)
+{
+    static _Atomic(void *) real;
+    socklen_t n = sizeof(int);
+    int domain = 0;
+
+    if (!atomic_load(&real))
+        atomic_store(&real, dlsym(RTLD_NEXT, "getsockopt"));
+    ((int (*)(int, int, int, void *, socklen_t *))atomic_load(&real))(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n);
+    return domain == AF_INET || domain == AF_INET6;
+}
+
+#define CALL_SOCKET(symbol, is_const, ...)                                                         \
+    static ssize_t my_##symbol(int fd, is_const void *m, int flags)                                \
+    {                                                                                              \
+        static _Atomic(void *) real;                                                               \
+        if (is_inet(fd) ? fails(#symbol, ERRORS(__VA_ARGS__, ECONNRESET))                          \
+                        : fails(#symbol, ERRORS(__VA_ARGS__)))                                     \
+            return -1;                                                                             \
+        if (!atomic_load(&real))                                                                   \
+            atomic_store(&real, dlsym(RTLD_NEXT, #symbol));                                        \
+        return ((ssize_t (*)(int, is_const void *, int))atomic_load(&real))(fd, m, flags);         \
+    }                                                                                              \
+    NAMED(my_##symbol, symbol)
+
 CALL(int, socket, (int domain, int type, int protocol), (domain, type, protocol), EMFILE, ENOBUFS, ENFILE)
 CALL(int, bind, (int fd, const void *sa, socklen_t n), (fd, sa, n), ENOMEM, EACCES)
 CALL(int, listen, (int fd, int n), (fd, n), EADDRINUSE)
 CALL(int, accept4, (int fd, void *sa, socklen_t *n, int flags), (fd, sa, n, flags), EMFILE, ECONNABORTED,
      ENOMEM, EINTR)
 CALL(int, connect, (int fd, const void *sa, socklen_t n), (fd, sa, n), ENOMEM, ECONNREFUSED, EINTR, EAGAIN)
-CALL(ssize_t, sendmsg, (int fd, const void *m, int flags), (fd, m, flags), ENOBUFS, EINTR, EAGAIN)
-CALL(ssize_t, recvmsg, (int fd, void *m, int flags), (fd, m, flags), ENOMEM, EINTR, EAGAIN)
+CALL_SOCKET(sendmsg, const, ENOBUFS, EINTR, EAGAIN)
+CALL_SOCKET(recvmsg, , ENOMEM, EINTR, EAGAIN)
 CALL(ssize_t, read, (int fd, void *p, size_t n), (fd, p, n), EINTR)
 CALL(ssize_t, write, (int fd, const void *p, size_t n), (fd, p, n), EINTR, EIO)
 CALL(ssize_t, pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at), ENOSPC, EINTR)
