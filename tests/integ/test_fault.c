@@ -20,7 +20,7 @@
 #include "failcall.h"
 #include "failmalloc.h"
 
-enum { N_RANKS = 4, TIMEOUT_MS = 3000, LIMIT_MS = 1000, MAX_FINDINGS = 60, N_SETTINGS = 2 };
+enum { N_RANKS = 4, TIMEOUT_MS = 3000, LIMIT_MS = 1000, MAX_FINDINGS = 60, N_ERRORS = 4 };
 enum kind { MALLOC, CALL };
 enum stage { JOIN, FIRST, GATHER, PAIR, LAST, N_STAGES };
 
@@ -279,18 +279,22 @@ static bool run_once(struct run *r)
 static void fail_each(int per_node, int victim, enum kind kind)
 {
     /* A sample has about so many. */
-    const long stride = check_is_long() ? 1 : kind == MALLOC ? 13 : 23;
+    const long stride = check_is_long() ? 1 : kind == MALLOC ? 7 : 11;
     struct run r = { .per_node = per_node, .victim = victim, .kind = kind };
+    bool goes_on = true;
     int n = 0;
 
-    for (r.nth = 1 + (long)(check_random(&seed) % (uint64_t)stride);; r.nth += stride) {
-        r.variant = (unsigned)(check_random(&seed) % 12);
-        if (!run_once(&r))
-            break;
-        n++;
+    for (r.nth = 1 + (long)(check_random(&seed) % (uint64_t)stride); goes_on; r.nth += stride) {
+        const unsigned first = (unsigned)(check_random(&seed) % N_ERRORS);
+        /* All errors of a call in long runs, one in short ones. */
+        const unsigned n_tries = check_is_long() && kind == CALL ? N_ERRORS : 1;
+        for (unsigned i = 0; goes_on && i < n_tries; i++) {
+            r.variant = (first + i) % N_ERRORS;
+            goes_on = run_once(&r);
+            n += goes_on;
+        }
     }
-    print_message("rank %d, %d on a node: %d of about %ld %ss failed one by one\n", victim, per_node, n,
-                  r.nth, kinds[kind]);
+    print_message("rank %d, %d on a node: %d runs, about %ld %ss\n", victim, per_node, n, r.nth, kinds[kind]);
 }
 
 static void report(void)
