@@ -181,7 +181,9 @@ class Endings(JobCase):
 
 class Restarts(JobCase):
     def test_a_restart_may_have_fewer_ranks(self):
-        code, out, err = self.sh("echo $DTP_ATTEMPT/$WORLD_SIZE; [ $DTP_ATTEMPT = 0 ] || exit 0; [ $RANK = 2 ] && kill -9 $$; sleep 30",
+        seen = tempfile.mkdtemp(prefix="seen-", dir=self.run_dir)
+        code, out, err = self.sh(f"echo $DTP_ATTEMPT/$WORLD_SIZE; [ $DTP_ATTEMPT = 0 ] || exit 0; touch {seen}/$RANK; [ $RANK = 2 ] || exec sleep 30; "
+                                 f"until [ $(ls {seen} | wc -l) = 4 ]; do sleep 0.01; done; kill -9 $$",
                                  "--max-restarts", 3, "--min-ranks", 2, n=4)
         self.assertEqual(code, 0)
         self.assertEqual(err, ["dtp run: rank 2 of 4 killed by signal 9 (attempt 0)", "dtp run: attempt 1 starts with 3 ranks"])
