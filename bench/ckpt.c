@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt.c - what checkpoints cost: for now the codecs, one chunk after the other on one core, each stored
- * byte with its checksum, as a save and a load do it.
+ * ckpt.c - what the codecs of checkpoints gain and cost: one chunk after the other on one core, each
+ * stored byte with its checksum, as a save and a load do it.
  */
 #include <getopt.h>
 #include <math.h>

@@ -40,7 +40,7 @@ KERNEL static inline void append(struct writer *w, uint64_t code, uint64_t bits)
     w->n_bits &= 7;
 }
 
-/* Joins lanes of half the width: what was read first stands higher. `take` moves the upper half down. */
+/* Lanes of half the width, each in a lane of its own. */
 #define LOW16(v) _mm512_and_si512(v, _mm512_set1_epi32(0xffff))
 #define HIGH16(v) _mm512_srli_epi32(v, 16)
 #define LOW32(v) _mm512_and_si512(v, _mm512_set1_epi64(0xffffffff))
