@@ -329,17 +329,10 @@ static bool can_reduce(dtp_dtype t)
            t == DTP_U8;
 }
 
-static const char *long_name(int c)
-{
-    for (const struct option *o = long_options; o->name; o++)
-        if (o->val == c)
-            return o->name;
-    return "?";
-}
-
 /* False: the value is not possible. */
-static bool take_option(options *o, int c, const char *value)
+static bool take_option(void *user, int c, const char *value)
 {
+    options *o = user;
     int factor;
 
     switch (c) {
@@ -386,27 +379,12 @@ static int run(int argc, char **argv)
 {
     options o = { .min_bytes = 8, .max_bytes = 64 << 20, .factor = 2, .dtype = DTP_F32,
                   .n_warm = 5, .timeout_ms = 60000 };
-    int c;
+    const bench_options read = { &bench_allreduce, ":n:b:e:f:d:o:w:i:h", long_options, take_option, &o };
 
     o.n_ranks = DTPI_MAX(bench_n_cpus(), 2);
-    opterr = 0;
-    optind = 1;
-    while ((c = getopt_long(argc, argv, ":n:b:e:f:d:o:w:i:h", long_options, NULL)) != -1) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return BENCH_OK;
-        }
-        if (c == ':')
-            return bench_usage(&bench_allreduce, "option %s needs a value", argv[optind - 1]);
-        if (c == '?' && optopt == 0)
-            return bench_usage(&bench_allreduce, "unknown option %s", argv[optind - 1]);
-        if (c == '?')
-            return bench_usage(&bench_allreduce, "unknown option -%c", optopt);
-        if (!take_option(&o, c, optarg))
-            return bench_usage(&bench_allreduce, "--%s: '%s' is not possible", long_name(c), optarg);
-    }
-    if (optind < argc)
-        return bench_usage(&bench_allreduce, "'%s' is one word too many", argv[optind]);
+    const int rc = bench_read_options(&read, argc, argv);
+    if (rc != BENCH_GO_ON)
+        return rc;
     if (o.min_bytes < dtp_dtype_bytes(o.dtype) || o.max_bytes < o.min_bytes || o.max_bytes > 1ull << 40)
         return bench_usage(&bench_allreduce, "sizes go from one element (%zu bytes) up to 1024G",
                            dtp_dtype_bytes(o.dtype));

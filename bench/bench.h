@@ -30,6 +30,23 @@ int bench_fail(const bench_cmd *cmd, const dtp_error *err);
 /* Flushes stdout: `rc`, or BENCH_FAILED with a line where it was OK and the output is lost. */
 int bench_finish(int rc);
 
+/* ---- options.c ---- */
+
+struct option;
+
+typedef struct bench_options {
+    const bench_cmd *cmd;
+    const char *letters;            /* as getopt's, ':' first */
+    const struct option *names;     /* as getopt_long's; 'h' prints the help */
+    bool (*take)(void *user, int c, const char *value);     /* false: the value is not possible */
+    void *user;
+} bench_options;
+
+enum { BENCH_GO_ON = -1 };
+/* BENCH_GO_ON, or the exit status: the help was printed, or a line about what is wrong. */
+int bench_read_options(const bench_options *o, int argc, char **argv);
+const char *bench_option_name(const struct option *options, int c);
+
 /* ---- ranks.c ---- */
 
 /*

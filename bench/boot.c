@@ -165,14 +165,6 @@ static bool parse_int(const char *text, int64_t min, int64_t max, int *out)
     return true;
 }
 
-static const char *long_name(int c)
-{
-    for (const struct option *o = long_options; o->name; o++)
-        if (o->val == c)
-            return o->name;
-    return "?";
-}
-
 static bool take_number(boot_opts *o, const struct number *n, const char *value)
 {
     char *end;
@@ -185,7 +177,7 @@ static bool take_number(boot_opts *o, const struct number *n, const char *value)
 }
 
 /* False: the value is not possible. */
-static bool take_option(boot_opts *o, int c, const char *value)
+static bool take_known(boot_opts *o, int c, const char *value)
 {
     if (c >= OPT_NUMBERS)
         return take_number(o, &numbers[c - OPT_NUMBERS], value);
@@ -253,14 +245,22 @@ static bool is_of_simulation(int c)
     return c >= OPT_NUMBERS || c == OPT_PPN || c == OPT_CORES || c == OPT_ALL_CORES || c == OPT_SEED;
 }
 
-/* How many nodes, and whether all fits together; a line on stderr where it does not. `simulated` is an
- * option that only a simulation has, or NULL. */
-static int settle(boot_opts *o, const char *simulated)
+static bool take_option(void *user, int c, const char *value)
+{
+    boot_opts *o = user;
+
+    if (is_of_simulation(c))
+        o->of_simulation = bench_option_name(long_options, c);
+    return take_known(o, c, value);
+}
+
+/* How many nodes, and whether all fits together; a line on stderr where it does not. */
+static int settle(boot_opts *o)
 {
     const int per_node = o->ppn ? o->ppn : 8;
 
-    if (simulated && !o->simulate && !o->calibrate)
-        return bench_usage(&bench_boot, "--%s is for --simulate", simulated);
+    if (o->of_simulation && !o->simulate && !o->calibrate)
+        return bench_usage(&bench_boot, "--%s is for --simulate", o->of_simulation);
     if (!o->simulate && o->radix > DTPI_TREE_MAX_RADIX)
         return bench_usage(&bench_boot, "--radix is 1 to %d", DTPI_TREE_MAX_RADIX);
     if (!o->n_nodes)
@@ -282,30 +282,12 @@ static int run(int argc, char **argv)
 {
     boot_opts o = { .n_ranks = 64, .n_runs = 1, .timeout_ms = 60000, .latency_us = 25, .near_us = 5,
                     .gbps = 25, .cpu_us = 15, .row_ns = 10 };
-    const char *simulated = NULL;
-    int c;
+    const bench_options read = { &bench_boot, ":n:r:h", long_options, take_option, &o };
+    const int rc = bench_read_options(&read, argc, argv);
 
-    opterr = 0;
-    optind = 1;
-    while ((c = getopt_long(argc, argv, ":n:r:h", long_options, NULL)) != -1) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return BENCH_OK;
-        }
-        if (c == ':')
-            return bench_usage(&bench_boot, "option %s needs a value", argv[optind - 1]);
-        if (c == '?' && optopt == 0)
-            return bench_usage(&bench_boot, "unknown option %s", argv[optind - 1]);
-        if (c == '?')
-            return bench_usage(&bench_boot, "unknown option -%c", optopt);
-        if (!take_option(&o, c, optarg))
-            return bench_usage(&bench_boot, "--%s: '%s' is not possible", long_name(c), optarg);
-        if (is_of_simulation(c))
-            simulated = long_name(c);
-    }
-    if (optind < argc)
-        return bench_usage(&bench_boot, "'%s' is one word too many", argv[optind]);
-    return settle(&o, simulated) == BENCH_OK ? run_all(&o) : BENCH_USAGE;
+    if (rc != BENCH_GO_ON)
+        return rc;
+    return settle(&o) == BENCH_OK ? run_all(&o) : BENCH_USAGE;
 }
 
 const bench_cmd bench_boot = {

@@ -25,6 +25,7 @@ typedef struct boot_opts {
     int timeout_ms;
     int lose_percent;           /* of the ranks die after the barrier, and the others re-form; 0: none */
     bool json;
+    const char *of_simulation;  /* an option that was given and that only a simulation has; NULL: none */
     bool simulate;              /* what follows is for the simulation alone */
     double latency_us, near_us, gbps, cpu_us, cpu_ns_per_kib, row_ns, loss;
     double spawn_us, exec_us, link_us, main_us, node_us;

@@ -272,8 +272,9 @@ static const struct option long_options[] = {
 };
 
 /* False: the value is not possible. */
-static bool take_option(options *o, int c, const char *value)
+static bool take_option(void *user, int c, const char *value)
 {
+    options *o = user;
     int64_t n = 0;
 
     switch (c) {
@@ -329,7 +330,7 @@ static int run_codec(const options *o)
 static int run(int argc, char **argv)
 {
     options o = { .bytes = 64 << 20, .rounds = 7, .codec = "planes", .type = "all", .seed = 1 };
-    int c, at = 0;
+    const bench_options read = { &bench_ckpt, ":h", long_options, take_option, &o };
 
     if (argc < 2)
         return bench_usage(&bench_ckpt, "what to measure is missing: codec");
@@ -339,21 +340,9 @@ static int run(int argc, char **argv)
     }
     if (strcmp(argv[1], "codec") != 0)
         return bench_usage(&bench_ckpt, "'%s' is nothing to measure: codec", argv[1]);
-    opterr = 0;
-    while ((c = getopt_long(argc - 1, argv + 1, ":h", long_options, &at)) != -1) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return BENCH_OK;
-        }
-        if (c == '?')
-            return bench_usage(&bench_ckpt, "'%s' is no option", argv[optind]);
-        if (c == ':')
-            return bench_usage(&bench_ckpt, "'%s' needs a value", argv[optind]);
-        if (!take_option(&o, c, optarg))
-            return bench_usage(&bench_ckpt, "--%s cannot be '%s'", long_options[at].name, optarg);
-    }
-    if (optind < argc - 1)
-        return bench_usage(&bench_ckpt, "'%s' is one argument too many", argv[1 + optind]);
+    const int rc = bench_read_options(&read, argc - 1, argv + 1);
+    if (rc != BENCH_GO_ON)
+        return rc;
     return run_codec(&o);
 }
 

@@ -142,8 +142,9 @@ static const struct option long_options[] = {
     { NULL, 0, NULL, 0 },
 };
 
-static bool take_option(options *o, int c, const char *value)
+static bool take_option(void *user, int c, const char *value)
 {
+    options *o = user;
     int64_t n = 0;
 
     if (c == OPT_FORMAT) {
@@ -159,24 +160,11 @@ static bool take_option(options *o, int c, const char *value)
 static int run(int argc, char **argv)
 {
     options o = { .ranks = 64, .rounds = 7 };
-    int c;
+    const bench_options read = { &bench_topo, ":hn:", long_options, take_option, &o };
+    const int rc = bench_read_options(&read, argc, argv);
 
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, "+:hn:", long_options, NULL)) != -1) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return BENCH_OK;
-        }
-        if (c == '?')
-            return bench_usage(&bench_topo, "'%s' is no option", argv[optind - 1]);
-        if (c == ':')
-            return bench_usage(&bench_topo, "'%s' needs a value", argv[optind - 1]);
-        if (!take_option(&o, c, optarg))
-            return bench_usage(&bench_topo, "'%s' is no value for '%s'", optarg,
-                               argv[optind - 1] == optarg ? argv[optind - 2] : argv[optind - 1]);
-    }
-    if (optind < argc)
-        return bench_usage(&bench_topo, "'%s' is one argument too many", argv[optind]);
+    if (rc != BENCH_GO_ON)
+        return rc;
     return run_rounds(&o);
 }
 
