@@ -14,10 +14,15 @@
 
 typedef struct dtpi_files dtpi_files;
 typedef struct dtpi_file dtpi_file;
+typedef struct dtpi_queue dtpi_queue;
+typedef struct dtpi_io dtpi_io;
 
 enum { DTPI_PATH_MAX = 4096 };
 
-/* Calls are made by one thread per file; different files and folders from any thread. All may block. */
+/*
+ * Calls are made by one thread per file, but for reads, and writes to different ranges, which any number
+ * may do at once; different files and folders from any thread. All may block.
+ */
 struct dtpi_files_ops {
     const char *name;
 
@@ -67,6 +72,18 @@ struct dtpi_files_ops {
      * back.
      */
     dtp_status (*lock)(dtpi_files *files, const char *path, dtpi_file **file_out, dtp_error *err);
+
+    /*
+     * Optional, all four or none: NULL where every transfer ends inside its submit, done by `read` and
+     * `write`. Use them through dtpi_queue_*. `queue_open` makes room for `depth` transfers at once;
+     * `queue_close` waits for those in flight; `queue_submit` may end the transfer at once, its failure
+     * is the transfer's; `queue_wait` blocks until one ended, and is called only while one is open.
+     */
+    dtp_status (*queue_open)(dtpi_files *files, uint32_t depth, dtpi_queue **queue_out,
+                             dtp_error *err);
+    void (*queue_close)(dtpi_queue *queue);
+    void (*queue_submit)(dtpi_queue *queue, dtpi_io *io);
+    dtpi_io *(*queue_wait)(dtpi_queue *queue);
 };
 
 /* First field of a driver's own struct. */
@@ -78,6 +95,52 @@ struct dtpi_file {
     dtpi_files *files;
     char *path;
 };
+
+/* ---- transfers in flight (queue.c) ---- */
+
+/* Bytes between a file and memory. It and the memory stay where they are until it is given back. */
+struct dtpi_io {
+    dtpi_file *file;
+    uint64_t at;
+    void *data;                 /* a write only reads it */
+    size_t bytes;
+    bool is_write;
+    void *user;                 /* the caller's */
+    /* after it was given back */
+    dtp_status status;          /* OK: all bytes; else as `read` and `write` */
+    dtp_error why;
+    dtpi_io *next;              /* the queue's */
+};
+
+/*
+ * One thread's transfers; each thread opens its own. A driver's own struct starts with it. Two writes in
+ * flight do not overlap; nothing is durable before `sync` of the file.
+ */
+struct dtpi_queue {
+    dtpi_files *files;
+    uint32_t depth, n_open;     /* room; submitted and not given back */
+    dtpi_io *ended, **ended_end;        /* of members without a queue */
+};
+
+/* Errors: NOMEM, LIMIT. */
+dtp_status dtpi_queue_open(dtpi_files *files, uint32_t depth, dtpi_queue **queue_out,
+                           dtp_error *err);
+/* Waits for what is in flight. */
+void dtpi_queue_close(dtpi_queue *queue);
+DTPI_DEFINE_AUTO(queue, dtpi_queue, dtpi_queue_close);
+
+static inline bool dtpi_queue_is_full(const dtpi_queue *q)
+{
+    return q->n_open == q->depth;
+}
+/* Starts it; the queue is not full. A failure is told by the wait. */
+void dtpi_queue_submit(dtpi_queue *queue, dtpi_io *io);
+/* Any one that has ended; NULL: none is open. */
+dtpi_io *dtpi_queue_wait(dtpi_queue *queue);
+/* Does `n` transfers, many at once, and waits for all: the failure of the first of them that failed. */
+dtp_status dtpi_queue_run(dtpi_queue *queue, dtpi_io *ios, size_t n, dtp_error *err);
+
+/* ---- shared by all members (files.c) ---- */
 
 /* The members that need no arguments, by name: "posix". Errors: UNSUPPORTED, NOMEM. */
 dtp_status dtpi_files_open(const dtp_allocator *a, const char *name, dtpi_files **files_out,
