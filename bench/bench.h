@@ -19,6 +19,7 @@ typedef struct bench_cmd {
     const char *summary;
     const char *help;
     int (*run)(int argc, char **argv);
+    bool wide_ranks;            /* a rank gets its share of the processors, not one of them */
 } bench_cmd;
 
 enum { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2 };

@@ -25,17 +25,21 @@ int bench_n_cpus(void)
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* A processor of its own for each rank where there are enough, as MPI launchers do. */
-static void bind_rank(int rank, int n)
+/*
+ * A processor of its own for each rank where there are enough, as MPI launchers do; `wide`: as many as
+ * there are for each.
+ */
+static void bind_rank(int rank, int n, bool wide)
 {
     cpu_set_t allowed, own;
     int nth = 0;
 
     if (sched_getaffinity(0, sizeof(allowed), &allowed) < 0 || CPU_COUNT(&allowed) < n)
         return;
+    const int each = wide ? CPU_COUNT(&allowed) / n : 1;
     CPU_ZERO(&own);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &allowed) && nth++ == rank)
+        if (CPU_ISSET(cpu, &allowed) && nth++ / each == rank)
             CPU_SET(cpu, &own);
     if (sched_setaffinity(0, sizeof(own), &own) < 0)
         perror("dtp-bench: cannot bind a rank, figures will spread");
@@ -90,7 +94,7 @@ static int fork_ranks(const bench_cmd *cmd, dtp_group_opts *o, bench_rank_fn fn,
         }
         if (pids[n_started] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            bind_rank(n_started, n);
+            bind_rank(n_started, n, cmd->wide_ranks);
             rc = bench_finish(run_rank(cmd, o, fn, user));
             fflush(NULL);
             _exit(rc);
