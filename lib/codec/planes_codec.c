@@ -16,6 +16,7 @@
 #include "codec/codec.h"
 #include "codec/huf.h"
 #include "codec/planes.h"
+#include "codec/sparse.h"
 
 extern const struct dtpi_codec_ops dtpi_codec_planes;
 
@@ -30,11 +31,21 @@ enum {
     TAG_SAME = 1,
     TAG_CODED = 2,
     HEAD_BYTES = 4,             /* tag, and 24 bits: bytes of the plane, or its one value */
-    KIND_MASK = 7
+    KIND_MASK = 7,
+    KIND_SPARSE = 8,            /* zero units left out: bits, then the others */
+    SPARSE_HEAD = 1 + 4,        /* kind, stored bytes of the bits */
+    SPARSE_DEPTH = 3,           /* the bits may be sparse themselves, and theirs */
+    SPARSE_MIN = 512            /* units; fewer are not worth it */
 };
 
 /* Bits a byte from which coding costs more time than it saves room. */
 #define CODED_BELOW 7.85
+
+/* Memory that grows when it is asked for. */
+typedef struct grown {
+    uint8_t *bytes;
+    size_t size;
+} grown;
 
 typedef struct planes_state {
     ZSTD_CCtx *in;
@@ -44,6 +55,7 @@ typedef struct planes_state {
     dtpi_huf_table tables[DTPI_PLANES_MAX];
     dtpi_huf_codes codes[DTPI_PLANES_MAX];      /* of the chunk at work */
     uint8_t *scratch;           /* DTPI_PLANES_MAX planes of BLOCK_UNITS */
+    grown bits[SPARSE_DEPTH], values[SPARSE_DEPTH];
     float clog[SAMPLE + 1];     /* c log2 c */
 } planes_state;
 
@@ -62,6 +74,10 @@ static void planes_close(dtpi_codec *codec)
     ZSTD_freeCCtx(s->in);
     ZSTD_freeDCtx(s->out);
     dtpi_free(codec->a, s->scratch, DTPI_PLANES_MAX * BLOCK_UNITS);
+    for (int i = 0; i < SPARSE_DEPTH; i++) {
+        dtpi_free(codec->a, s->bits[i].bytes, s->bits[i].size);
+        dtpi_free(codec->a, s->values[i].bytes, s->values[i].size);
+    }
     dtpi_free(codec->a, s, sizeof(*s));
 }
 
@@ -109,6 +125,17 @@ static dtp_status planes_open(dtpi_codec *codec, dtp_error *err)
     for (int c = 1; c <= SAMPLE; c++)
         s->clog[c] = (float)c * log2f((float)c);
     return DTP_OK;
+}
+
+/* At least `size` bytes; NULL without memory. What was in them is lost. */
+static uint8_t *get_room(const dtp_allocator *a, grown *r, size_t size)
+{
+    if (r->size < size) {
+        dtpi_free(a, r->bytes, r->size);
+        r->bytes = dtpi_alloc(a, size);
+        r->size = r->bytes ? size : 0;
+    }
+    return r->bytes;
 }
 
 /* How numbers of a type are split: log2 of the unit's width, plus 4 where the sign goes to the bottom. */
@@ -255,29 +282,108 @@ static bool is_worth_it(const planes_state *s, unsigned kind, const uint8_t *in,
     return false;
 }
 
+/* All blocks behind the kind's byte. 0 where there is no room or nothing is gained. */
+static size_t encode_dense(planes_state *s, unsigned kind, const uint8_t *in, size_t n, uint8_t *out,
+                           size_t room)
+{
+    const size_t width = (size_t)1 << (kind & 3);
+    size_t at = 1;
+
+    if (room < 1 || !is_worth_it(s, kind, in, n))
+        return 0;
+    out[0] = (uint8_t)kind;
+    memset(s->codes, 0, sizeof(s->codes));
+    for (size_t i = 0; i < n; i += BLOCK_UNITS) {
+        const size_t got = encode_block(s, kind, in + i * width, DTPI_MIN(n - i, (size_t)BLOCK_UNITS),
+                                        out + at, room - at);
+        if (got == 0)
+            return 0;
+        at += got;
+    }
+    return at;
+}
+
+/* Whether at least half of the units of a sample are zero. */
+static bool seems_sparse(const uint8_t *in, size_t n, size_t width)
+{
+    static const uint8_t zero[8];
+    const size_t step = n <= SAMPLE ? 1 : n / SAMPLE;
+    size_t count = 0, seen = 0;
+
+    for (size_t i = 0; i < n; i += step, seen++)
+        count += memcmp(in + i * width, zero, width) == 0;
+    return n >= SPARSE_MIN && count * 2 >= seen;
+}
+
+static size_t encode_units(planes_state *s, const dtp_allocator *a, unsigned kind, int depth,
+                           const uint8_t *in, size_t n, uint8_t *out, size_t room);
+
+/* Encodes, or copies where that is not smaller; SIZE_MAX where there is no room. */
+static size_t put_units(planes_state *s, const dtp_allocator *a, unsigned kind, int depth,
+                        const uint8_t *in, size_t n, uint8_t *out, size_t room)
+{
+    const size_t plain = n << (kind & 3);
+    size_t got = 0;
+
+    if (plain > 1)
+        got = encode_units(s, a, kind, depth, in, n, out, DTPI_MIN(room, plain - 1));
+    if (got)
+        return got;
+    if (plain > room)
+        return SIZE_MAX;
+    if (plain)
+        memcpy(out, in, plain);
+    return plain;
+}
+
+/* Bits and values. 0 where there is no room, or more than half of the units are there after all. */
+static size_t encode_sparse(planes_state *s, const dtp_allocator *a, unsigned kind, int depth,
+                            const uint8_t *in, size_t n, uint8_t *out, size_t room)
+{
+    const size_t width = (size_t)1 << (kind & 3), n_bits = (n + 7) / 8;
+    uint8_t *bits = get_room(a, &s->bits[depth], n_bits);
+    uint8_t *values = get_room(a, &s->values[depth], (n / 2 + 8) * width);
+
+    if (!bits || !values || room < SPARSE_HEAD)
+        return 0;
+    const size_t n_values = dtpi_sparse_pack(kind & 3, in, n, bits, values, n / 2);
+    if (n_values == SIZE_MAX)
+        return 0;
+    const size_t stored = put_units(s, a, 0, depth + 1, bits, n_bits, out + SPARSE_HEAD,
+                                    room - SPARSE_HEAD);
+    if (stored == SIZE_MAX)
+        return 0;
+    const size_t at = SPARSE_HEAD + stored;
+    const size_t rest = put_units(s, a, kind, SPARSE_DEPTH, values, n_values, out + at, room - at);
+    if (rest == SIZE_MAX)
+        return 0;
+    out[0] = (uint8_t)(kind | KIND_SPARSE);
+    for (int i = 0; i < 4; i++)
+        out[1 + i] = (uint8_t)(stored >> 8 * i);
+    return at + rest;
+}
+
+/* 0 where nothing is gained. */
+static size_t encode_units(planes_state *s, const dtp_allocator *a, unsigned kind, int depth,
+                           const uint8_t *in, size_t n, uint8_t *out, size_t room)
+{
+    size_t got = 0;
+
+    if (depth < SPARSE_DEPTH && seems_sparse(in, n, (size_t)1 << (kind & 3)))
+        got = encode_sparse(s, a, kind, depth, in, n, out, room);
+    return got ? got : encode_dense(s, kind, in, n, out, room);
+}
+
 static dtp_status planes_encode(dtpi_codec *codec, const void *in, size_t bytes, dtp_dtype dtype,
                                 void *out, size_t room, size_t *bytes_out, dtp_error *err)
 {
-    planes_state *s = codec->state;
     const unsigned kind = kind_of(dtype);
-    const size_t width = (size_t)1 << (kind & 3), n = bytes / width;
-    uint8_t *to = out;
-    size_t at = 1;
+    const size_t width = (size_t)1 << (kind & 3);
 
     (void)err;
     *bytes_out = 0;
-    if (bytes % width != 0 || room < 1 || !is_worth_it(s, kind, in, n))
-        return DTP_OK;
-    to[0] = (uint8_t)kind;
-    memset(s->codes, 0, sizeof(s->codes));
-    for (size_t i = 0; i < n; i += BLOCK_UNITS) {
-        const size_t got = encode_block(s, kind, (const uint8_t *)in + i * width,
-                                        DTPI_MIN(n - i, (size_t)BLOCK_UNITS), to + at, room - at);
-        if (got == 0)
-            return DTP_OK;
-        at += got;
-    }
-    *bytes_out = at;
+    if (bytes % width == 0)
+        *bytes_out = encode_units(codec->state, codec->a, kind, 0, in, bytes / width, out, room);
     return DTP_OK;
 }
 
@@ -338,24 +444,17 @@ static dtp_status decode_block(planes_state *s, unsigned kind, const uint8_t *in
     return DTP_OK;
 }
 
-static dtp_status planes_decode(dtpi_codec *codec, const void *in_, size_t bytes, void *out,
-                                size_t plain_bytes, dtp_error *err)
+static dtp_status decode_dense(planes_state *s, unsigned kind, const uint8_t *in, size_t bytes,
+                               uint8_t *out, size_t n, dtp_error *err)
 {
-    planes_state *s = codec->state;
-    const uint8_t *in = in_;
+    const size_t width = (size_t)1 << (kind & 3);
     size_t at = 1;
 
-    if (bytes < 1 || in[0] > KIND_MASK)
-        return dtpi_fail(err, DTP_ERR_FORMAT, "planes: an unknown kind of unit, %u", bytes ? in[0] : 0);
-    const unsigned kind = in[0];
-    const size_t width = (size_t)1 << (kind & 3), n = plain_bytes / width;
-    if (plain_bytes % width != 0)
-        return dtpi_fail(err, DTP_ERR_FORMAT, "planes: %zu bytes are no units of %zu", plain_bytes, width);
     for (size_t i = 0; i < n; i += BLOCK_UNITS) {
         size_t used = 0;
-        const dtp_status st =
-            decode_block(s, kind, in + at, bytes - at, DTPI_MIN(n - i, (size_t)BLOCK_UNITS),
-                         (uint8_t *)out + i * width, &used, err);
+        const dtp_status st = decode_block(s, kind, in + at, bytes - at,
+                                           DTPI_MIN(n - i, (size_t)BLOCK_UNITS), out + i * width,
+                                           &used, err);
         if (st < 0)
             return st;
         at += used;
@@ -363,6 +462,73 @@ static dtp_status planes_decode(dtpi_codec *codec, const void *in_, size_t bytes
     if (at != bytes)
         return dtpi_fail(err, DTP_ERR_FORMAT, "planes: %zu bytes behind the last block", bytes - at);
     return DTP_OK;
+}
+
+static dtp_status decode_units(dtpi_codec *codec, int depth, const uint8_t *in, size_t bytes,
+                               uint8_t *out, size_t plain, dtp_error *err);
+
+/* The reverse of put_units. */
+static dtp_status get_units(dtpi_codec *codec, int depth, const uint8_t *in, size_t bytes, uint8_t *out,
+                            size_t plain, dtp_error *err)
+{
+    if (bytes > plain)
+        return dtpi_fail(err, DTP_ERR_FORMAT, "planes: %zu bytes for %zu", bytes, plain);
+    if (bytes < plain)
+        return decode_units(codec, depth, in, bytes, out, plain, err);
+    if (plain)
+        memcpy(out, in, plain);
+    return DTP_OK;
+}
+
+/* The values are decoded to the end of `out`, and spread from there. */
+static dtp_status decode_sparse(dtpi_codec *codec, int depth, const uint8_t *in, size_t bytes,
+                                uint8_t *out, size_t n, dtp_error *err)
+{
+    planes_state *s = codec->state;
+    const unsigned kind = in[0] & KIND_MASK;
+    const size_t width = (size_t)1 << (kind & 3), n_bits = (n + 7) / 8;
+
+    if (depth >= SPARSE_DEPTH || bytes < SPARSE_HEAD)
+        return dtpi_fail(err, DTP_ERR_FORMAT, "planes: a sparse part is cut off or too deep");
+    const size_t stored = in[1] | (size_t)in[2] << 8 | (size_t)in[3] << 16 | (size_t)in[4] << 24;
+    if (stored > bytes - SPARSE_HEAD)
+        return dtpi_fail(err, DTP_ERR_FORMAT, "planes: %zu bytes of bits where %zu are left", stored,
+                         bytes - SPARSE_HEAD);
+    uint8_t *bits = get_room(codec->a, &s->bits[depth], n_bits);
+    if (!bits)
+        return dtpi_fail_nomem(err, n_bits);
+    dtp_status st = get_units(codec, depth + 1, in + SPARSE_HEAD, stored, bits, n_bits, err);
+    if (st < 0)
+        return st;
+    const size_t n_values = dtpi_sparse_count(bits, n);
+    if (n_values == SIZE_MAX)
+        return dtpi_fail(err, DTP_ERR_FORMAT, "planes: a bit stands behind the last of %zu units", n);
+    uint8_t *values = out + (n - n_values) * width;
+    st = get_units(codec, SPARSE_DEPTH, in + SPARSE_HEAD + stored, bytes - SPARSE_HEAD - stored, values,
+                   n_values * width, err);
+    if (st >= 0)
+        dtpi_sparse_unpack(kind & 3, bits, values, n, out);
+    return st;
+}
+
+static dtp_status decode_units(dtpi_codec *codec, int depth, const uint8_t *in, size_t bytes,
+                               uint8_t *out, size_t plain, dtp_error *err)
+{
+    if (bytes < 1 || in[0] > (KIND_MASK | KIND_SPARSE))
+        return dtpi_fail(err, DTP_ERR_FORMAT, "planes: an unknown kind of unit, %u", bytes ? in[0] : 0);
+    const unsigned kind = in[0] & KIND_MASK;
+    const size_t width = (size_t)1 << (kind & 3), n = plain / width;
+    if (plain % width != 0)
+        return dtpi_fail(err, DTP_ERR_FORMAT, "planes: %zu bytes are no units of %zu", plain, width);
+    if (in[0] & KIND_SPARSE)
+        return decode_sparse(codec, depth, in, bytes, out, n, err);
+    return decode_dense(codec->state, kind, in, bytes, out, n, err);
+}
+
+static dtp_status planes_decode(dtpi_codec *codec, const void *in, size_t bytes, void *out,
+                                size_t plain_bytes, dtp_error *err)
+{
+    return decode_units(codec, 0, in, bytes, out, plain_bytes, err);
 }
 
 const struct dtpi_codec_ops dtpi_codec_planes = {
