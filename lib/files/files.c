@@ -3,15 +3,29 @@
 #include "files/files.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "files/posix.h"
+#include "files/uring.h"
 
 dtp_status dtpi_files_open(const dtp_allocator *a, const char *name, dtpi_files **files_out,
                            dtp_error *err)
 {
-    if (strcmp(name, "posix") == 0)
+    if (name && strcmp(name, "posix") == 0)
         return dtpi_files_posix_open(a, files_out, err);
-    return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "no file driver is named %s", name);
+    if (name && strcmp(name, "uring") != 0)
+        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "no file driver is named %s", name);
+    dtp_status st = dtpi_files_uring_open(a, files_out, err);
+    if (!name && st == DTP_ERR_UNSUPPORTED)
+        st = dtpi_files_posix_open(a, files_out, err);
+    return st;
+}
+
+const char *dtpi_files_name_from_env(void)
+{
+    const char *name = getenv("DTP_CKPT_FILES");
+
+    return name && *name ? name : NULL;
 }
 
 void dtpi_files_close(dtpi_files *files)

@@ -43,6 +43,8 @@ struct dtpi_files_ops {
                         dtp_error *err);
     /* Mandatory. Exactly `bytes` bytes; TRUNCATED at the end of the file. */
     dtp_status (*read)(dtpi_file *file, uint64_t at, void *data, size_t bytes, dtp_error *err);
+    /* Optional: NULL where `create` makes no file longer than what is written. Cuts what it reserved. */
+    dtp_status (*set_size)(dtpi_file *file, uint64_t bytes, dtp_error *err);
     /* Mandatory. Data and size are durable after OK. */
     dtp_status (*sync)(dtpi_file *file, dtp_error *err);
     /* Mandatory. Frees the file whatever it returns; a delayed write error comes here. */
@@ -142,11 +144,17 @@ dtp_status dtpi_queue_run(dtpi_queue *queue, dtpi_io *ios, size_t n, dtp_error *
 
 /* ---- shared by all members (files.c) ---- */
 
-/* The members that need no arguments, by name: "posix". Errors: UNSUPPORTED, NOMEM. */
+/*
+ * The members that need no arguments, by name: "posix", "uring"; NULL: the fastest that works here.
+ * Errors: UNSUPPORTED, NOMEM.
+ */
 dtp_status dtpi_files_open(const dtp_allocator *a, const char *name, dtpi_files **files_out,
                            dtp_error *err);
 void dtpi_files_close(dtpi_files *files);
 DTPI_DEFINE_AUTO(files, dtpi_files, dtpi_files_close);
+
+/* What the environment asks for (DTP_CKPT_FILES); NULL: nothing. */
+const char *dtpi_files_name_from_env(void);
 
 /* Closes a file whose data nobody wants; for cleanup. */
 void dtpi_file_drop(dtpi_file *file);
