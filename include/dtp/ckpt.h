@@ -90,6 +90,17 @@ DTP_API dtp_status dtp_ckpt_list(dtp_ctx *ctx, const char *dir, uint64_t *steps_
 DTP_API dtp_status dtp_ckpt_open(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
                                  dtp_error *err);
 
+/*
+ * Opens whatever checkpoint lies at `path`: the folder of a step, a safetensors file, a folder of them (a
+ * Hugging Face model with its index, or shards of torch.distributed.checkpoint). What others wrote has no
+ * checksums (dtp_ckpt_info says so) and step 0.
+ * Errors: as dtp_ckpt_open; INVAL (steps under `path`: name one), FORMAT (no checkpoint that is known),
+ * CORRUPT (a part of a tensor is missing, or there twice), UNSUPPORTED (a type).
+ * Caller closes. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_open_path(dtp_ctx *ctx, const char *path, dtp_ckpt **ckpt_out,
+                                      dtp_error *err);
+
 /* Closes a checkpoint; NULL is fine. Threads: ctx. Since 0.1. */
 DTP_API void dtp_ckpt_close(dtp_ckpt *ckpt);
 
@@ -102,6 +113,8 @@ typedef struct dtp_ckpt_info {
     uint64_t bytes;             /* of tensor data, before the codec */
     uint64_t stored_bytes;      /* of the shard files */
     const char *meta_json;      /* lent; "{}" where none was given */
+    const char *format;         /* static: "dtp-ckpt", "safetensors", "huggingface" */
+    uint32_t has_checksums;     /* 0: what is read cannot be verified */
 } dtp_ckpt_info;
 
 /* Threads: any. Since 0.1. */

@@ -188,6 +188,38 @@ dtp_status dtp_ckpt_open(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt 
     return dtpi_noun(err, "ckpt", st);
 }
 
+static dtp_status open_path_entered(dtp_ctx *ctx, const char *path, dtp_ckpt **ckpt_out,
+                                    dtp_error *err)
+{
+    const dtp_allocator *a = dtpi_ctx_alloc(ctx);
+    dtp_ckpt *c = dtpi_alloc(a, sizeof(*c));
+
+    if (!c)
+        return dtpi_fail_nomem(err, sizeof(*c));
+    c->ctx = ctx;
+    dtp_status st = dtpi_files_open(a, "posix", &c->files, err);
+    if (st >= 0)
+        st = dtpi_load_open_path(a, c->files, path, &c->load, err);
+    if (st < 0) {
+        dtp_ckpt_close(c);
+        return st;
+    }
+    *ckpt_out = c;
+    return DTP_OK;
+}
+
+dtp_status dtp_ckpt_open_path(dtp_ctx *ctx, const char *path, dtp_ckpt **ckpt_out, dtp_error *err)
+{
+    dtp_status st = check_dir(path, err);
+    if (st >= 0)
+        st = dtpi_ctx_enter(ctx, err);
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    st = open_path_entered(ctx, path, ckpt_out, err);
+    dtpi_ctx_leave(ctx);
+    return dtpi_noun(err, "ckpt", st);
+}
+
 void dtp_ckpt_close(dtp_ckpt *c)
 {
     if (!c)
@@ -220,6 +252,8 @@ dtp_status dtp_ckpt_get_info(const dtp_ckpt *c, dtp_ckpt_info *info_out, dtp_err
         .n_shards = (uint32_t)dtpi_mf_n_files(m),
         .bytes = all_bytes(m),
         .meta_json = (const char *)m->meta.data,
+        .format = m->format ? m->format : "dtp-ckpt",
+        .has_checksums = !m->format,
     };
 
     for (size_t i = 0; i < dtpi_mf_n_files(m); i++)

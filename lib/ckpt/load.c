@@ -28,28 +28,42 @@ static size_t largest_chunk(const dtpi_manifest *m)
     return (size_t)DTPI_MIN(most, (uint64_t)m->chunk_bytes);
 }
 
-dtp_status dtpi_load_open(const dtp_allocator *a, dtpi_files *files, const char *dir, uint64_t step,
-                          dtpi_load **load_out, dtp_error *err)
+dtp_status dtpi_load_adopt(const dtp_allocator *a, dtpi_files *files, const char *root,
+                           dtpi_manifest *m_take, dtpi_load **load_out, dtp_error *err)
 {
     DTPI_AUTO(load) dtpi_load *l = dtpi_alloc(a, sizeof(*l));
 
-    if (!l)
+    if (!l) {
+        dtpi_manifest_free(m_take);
         return dtpi_fail_nomem(err, sizeof(*l));
+    }
     l->a = a;
     l->files = files;
-    dtp_status st = dtpi_step_path(l->step_dir, dir, step, err);
-    if (st >= 0)
-        st = dtpi_step_read(files, dir, step, &l->m, err);
-    if (st >= 0)
-        st = dtpi_codec_open(a, l->m.codec, &l->codec, err);
+    l->m = *m_take;
+    l->buffer_bytes = largest_chunk(&l->m);
+    if (strlen(root) >= sizeof(l->step_dir))
+        return dtpi_fail(err, DTP_ERR_LIMIT, "path is too long: %.40s...", root);
+    memcpy(l->step_dir, root, strlen(root) + 1);
+    const dtp_status st = dtpi_codec_open(a, l->m.codec, &l->codec, err);
     if (st < 0)
         return st;
     l->open = dtpi_alloc_array(a, dtpi_mf_n_files(&l->m) + 1, sizeof(*l->open));
     if (!l->open)
         return dtpi_fail_nomem(err, dtpi_mf_n_files(&l->m) * sizeof(*l->open));
-    l->buffer_bytes = largest_chunk(&l->m);
     *load_out = DTPI_TAKE(l);
     return DTP_OK;
+}
+
+dtp_status dtpi_load_open(const dtp_allocator *a, dtpi_files *files, const char *dir, uint64_t step,
+                          dtpi_load **load_out, dtp_error *err)
+{
+    char step_dir[DTPI_PATH_MAX];
+    dtpi_manifest m;
+
+    dtp_status st = dtpi_step_path(step_dir, dir, step, err);
+    if (st >= 0)
+        st = dtpi_step_read(files, dir, step, &m, err);
+    return st < 0 ? st : dtpi_load_adopt(a, files, step_dir, &m, load_out, err);
 }
 
 void dtpi_load_close(dtpi_load *l)
@@ -112,7 +126,7 @@ dtp_status dtpi_load_stored(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf
     dtp_status st = dtpi_load_file(l, b->file, &file, err);
     if (st >= 0)
         st = l->files->ops->read(file, f->header_bytes + b->begin + stored_at, stored, bytes, err);
-    if (st < 0)
+    if (st < 0 || b->sums_at == DTPI_NO_SUMS)
         return st;
     const uint64_t want = dtpi_mf_sum(&l->m, b, chunk), got = dtpi_sum64(stored, bytes);
     if (want != got)

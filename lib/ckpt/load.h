@@ -21,6 +21,12 @@ typedef struct dtpi_load {
 /* Errors: as dtpi_step_read, UNSUPPORTED (codec), NOMEM. */
 dtp_status dtpi_load_open(const dtp_allocator *a, dtpi_files *files, const char *dir, uint64_t step,
                           dtpi_load **load_out, dtp_error *err);
+/* Of files under `root` that `m_take` tells of, which becomes the load's also on failure. */
+dtp_status dtpi_load_adopt(const dtp_allocator *a, dtpi_files *files, const char *root,
+                           dtpi_manifest *m_take, dtpi_load **load_out, dtp_error *err);
+/* Whatever lies at `path`: a step's folder, or what foreign.h knows. Errors: as dtp_ckpt_open_path. */
+dtp_status dtpi_load_open_path(const dtp_allocator *a, dtpi_files *files, const char *path,
+                               dtpi_load **load_out, dtp_error *err);
 void dtpi_load_close(dtpi_load *l);
 DTPI_DEFINE_AUTO(load, dtpi_load, dtpi_load_close);
 

@@ -19,6 +19,7 @@ enum {
 };
 #define DTPI_MANIFEST_MAX (4ull << 30)
 #define DTPI_NO_SIZES UINT64_MAX
+#define DTPI_NO_SUMS UINT64_MAX     /* in sums_at: no checksums are known (foreign formats) */
 
 typedef struct dtpi_mf_file {
     uint32_t name_at;           /* in `text` */
@@ -46,6 +47,7 @@ typedef struct dtpi_mf_box {
 
 typedef struct dtpi_manifest {
     const dtp_allocator *a;
+    const char *format;         /* static; NULL: our own, else what foreign.h found */
     uint64_t step, id;
     uint32_t world_size, attempt, generation, chunk_bytes;
     char codec[16];

@@ -23,8 +23,7 @@ dtp_status dtpi_step_path(char path_out[DTPI_PATH_MAX], const char *dir, uint64_
     return dtpi_path_join(path_out, dir, name, err);
 }
 
-/* The number of a step folder's name; exactly 20 digits. */
-static bool parse_name(const char *name, uint64_t *step_out)
+bool dtpi_step_parse(const char *name, uint64_t *step_out)
 {
     uint64_t v = 0;
 
@@ -42,7 +41,7 @@ static dtp_status add_step(void *user, const char *name, dtp_error *err)
 {
     uint64_t step;
 
-    if (parse_name(name, &step) && !dtpi_buf_append(user, &step, sizeof(step)))
+    if (dtpi_step_parse(name, &step) && !dtpi_buf_append(user, &step, sizeof(step)))
         return dtpi_fail_nomem(err, sizeof(step));
     return DTP_OK;
 }

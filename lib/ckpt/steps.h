@@ -12,6 +12,9 @@
 dtp_status dtpi_step_path(char path_out[DTPI_PATH_MAX], const char *dir, uint64_t step,
                           dtp_error *err);
 
+/* The number of a step folder's name; exactly 20 digits. */
+bool dtpi_step_parse(const char *name, uint64_t *step_out);
+
 /* Numbers of all step folders under `dir`, ascending, as uint64_t in `out`. Errors: NOT_FOUND, IO. */
 dtp_status dtpi_steps_list(dtpi_files *files, const char *dir, dtpi_buf *out, dtp_error *err);
 
