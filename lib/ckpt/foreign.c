@@ -74,7 +74,7 @@ static dtp_status open_file(dtpi_foreign *f, const char *name, uint64_t *bytes_o
 dtp_status dtpi_foreign_file(dtpi_foreign *f, const char *name, uint32_t *file_out,
                              uint64_t *bytes_out, dtp_error *err)
 {
-    dtpi_mf_file file = { 0 };
+    dtpi_mf_file file = { .part_at = DTPI_NO_PART, .placed = true };
     uint32_t i = 0;
     dtp_status st = DTP_OK;
 
@@ -217,7 +217,9 @@ static dtp_status put_box(dtpi_foreign *f, const found *b, dtp_error *err)
 {
     const uint64_t bytes = b->end - b->begin;
     const dtpi_mf_box box = {
+        .home = b->file,
         .file = b->file,
+        .base = DTPI_NO_BASE,
         .key_at = b->name_at,
         .dims_at = b->dims_at,
         .begin = b->begin,
@@ -322,6 +324,7 @@ static dtp_status put_meta(dtpi_foreign *f, const char *format, dtp_error *err)
     if (f->meta.failed || !dtpi_buf_text(&f->m.meta))
         return dtpi_fail_nomem(err, f->meta.len);
     f->m.format = format;
+    f->m.n_own_files = (uint32_t)dtpi_mf_n_files(&f->m);
     return DTP_OK;
 }
 

@@ -339,6 +339,18 @@ const char *dtpi_json_plain(const dtpi_json *j, dtpi_buf *scratch, size_t *bytes
     return out;
 }
 
+char dtpi_json_peek(dtpi_json *j)
+{
+    skip_blanks(j);
+    const char *p = j->p;
+
+    if (j->expect == COMMA_OR_END && p < j->end && *p == ',')
+        do
+            p++;
+        while (p < j->end && (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r'));
+    return p < j->end ? *p : 0;
+}
+
 bool dtpi_json_expect(dtpi_json *j, dtpi_json_token want)
 {
     static const char *const problems[] = {

@@ -49,6 +49,8 @@ dtpi_json_token dtpi_json_next(dtpi_json *j);
  */
 const char *dtpi_json_plain(const dtpi_json *j, dtpi_buf *scratch, size_t *bytes_out);
 
+/* The first character of the next token, commas passed over; 0 at the end. Checks nothing. */
+char dtpi_json_peek(dtpi_json *j);
 /* The next token must be a plain number without sign, fraction and exponent. */
 bool dtpi_json_u64(dtpi_json *j, uint64_t *out);
 /* Skips the next value whole. */

@@ -55,7 +55,7 @@ static dtp_status add_piece(dtpi_layout *l, const dtpi_plan *plan, size_t box, b
                             dtp_error *err)
 {
     const dtpi_plan_box *b = &plan->boxes[box];
-    dtpi_piece piece = { .box = box, .key_at = (uint32_t)l->keys.len };
+    dtpi_piece piece = { .box = box, .nth = (uint32_t)l->n, .key_at = (uint32_t)l->keys.len };
     uint64_t count = 0;
 
     dtpi_box_count(b->n_dims, dtpi_plan_extent(plan, b), &count);
@@ -100,16 +100,13 @@ dtp_status dtpi_layout_make(const dtpi_plan *plan, int32_t rank, dtpi_layout *ou
     sorter s = { plan, &l };
     dtp_status st = DTP_OK;
     bool again = true;
+    size_t n = 0;
 
-    for (size_t t = 0; t < plan->n_tensors && st >= 0; t++) {
-        bool first = true;
-        for (size_t i = 0; i < plan->tensors[t].n && st >= 0; i++) {
-            const size_t box = plan->tensors[t].first + i;
-            if (plan->boxes[box].rank != rank)
-                continue;
-            st = add_piece(&l, plan, box, first, err);
-            first = false;
-        }
+    const uint32_t *own = dtpi_plan_of_rank(plan, rank, &n);
+    for (size_t i = 0; i < n && st >= 0; i++) {
+        const bool first =
+            i == 0 || strcmp(plan->boxes[own[i]].name, plan->boxes[own[i - 1]].name) != 0;
+        st = add_piece(&l, plan, own[i], first, err);
     }
     while (st >= 0 && again && l.n > 1)
         if (!part_twins(&l, &s, &again))

@@ -12,6 +12,7 @@
 
 #include "base/sum.h"
 #include "ckpt/box.h"
+#include "ckpt/part.h"
 #include "ckpt/plan.h"
 #include "ckpt/steps.h"
 
@@ -28,6 +29,38 @@ static size_t largest_chunk(const dtpi_manifest *m)
     return (size_t)DTPI_MIN(most, (uint64_t)m->chunk_bytes);
 }
 
+static dtpi_file **open_slot(const dtpi_load *l, size_t i)
+{
+    return (dtpi_file **)(void *)l->open.data + i;
+}
+
+/* A slot per file; parts bring more files. */
+static dtp_status grow_open(dtpi_load *l, dtp_error *err)
+{
+    const size_t want = (dtpi_mf_n_files(&l->m) + 1) * sizeof(dtpi_file *);
+
+    if (want <= l->open.len)
+        return DTP_OK;
+    if (!dtpi_buf_reserve(&l->open, want - l->open.len))
+        return dtpi_fail_nomem(err, want);
+    memset(l->open.data + l->open.len, 0, want - l->open.len);
+    l->open.len = want;
+    return DTP_OK;
+}
+
+dtp_status dtpi_load_place(dtpi_load *l, uint32_t i, dtp_error *err)
+{
+    if (dtpi_mf_file_at(&l->m, i)->placed)
+        return DTP_OK;
+    const dtp_status st = dtpi_part_read(l->files, l->step_dir, &l->m, i, err);
+    if (st < 0)
+        return st;
+    if (l->m.base_buf.len > 0)
+        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "%s: boxes coded against another step",
+                         dtpi_mf_text(&l->m, dtpi_mf_file_at(&l->m, i)->name_at));
+    return grow_open(l, err);
+}
+
 dtp_status dtpi_load_adopt(const dtp_allocator *a, dtpi_files *files, const char *root,
                            dtpi_manifest *m_take, dtpi_load **load_out, dtp_error *err)
 {
@@ -39,17 +72,17 @@ dtp_status dtpi_load_adopt(const dtp_allocator *a, dtpi_files *files, const char
     }
     l->a = a;
     l->files = files;
+    l->open = dtpi_buf_init(a);
     l->m = *m_take;
     l->buffer_bytes = largest_chunk(&l->m);
     if (strlen(root) >= sizeof(l->step_dir))
         return dtpi_fail(err, DTP_ERR_LIMIT, "path is too long: %.40s...", root);
     memcpy(l->step_dir, root, strlen(root) + 1);
-    const dtp_status st = dtpi_codec_open(a, l->m.codec, &l->codec, err);
+    dtp_status st = dtpi_codec_open(a, l->m.codec, &l->codec, err);
+    if (st >= 0)
+        st = grow_open(l, err);
     if (st < 0)
         return st;
-    l->open = dtpi_alloc_array(a, dtpi_mf_n_files(&l->m) + 1, sizeof(*l->open));
-    if (!l->open)
-        return dtpi_fail_nomem(err, dtpi_mf_n_files(&l->m) * sizeof(*l->open));
     *load_out = DTPI_TAKE(l);
     return DTP_OK;
 }
@@ -63,17 +96,20 @@ dtp_status dtpi_load_open(const dtp_allocator *a, dtpi_files *files, const char 
     dtp_status st = dtpi_step_path(step_dir, dir, step, err);
     if (st >= 0)
         st = dtpi_step_read(files, dir, step, &m, err);
-    return st < 0 ? st : dtpi_load_adopt(a, files, step_dir, &m, load_out, err);
+    if (st >= 0)
+        st = dtpi_load_adopt(a, files, step_dir, &m, load_out, err);
+    if (st >= 0)
+        memcpy((*load_out)->dir, dir, strlen(dir) + 1);
+    return st;
 }
 
 void dtpi_load_close(dtpi_load *l)
 {
     if (!l)
         return;
-    const size_t n = l->m.a ? dtpi_mf_n_files(&l->m) : 0;
-    for (size_t i = 0; l->open && i < n; i++)
-        dtpi_file_drop(l->open[i]);
-    dtpi_free(l->a, l->open, (n + 1) * sizeof(*l->open));
+    for (size_t i = 0; i < l->open.len / sizeof(dtpi_file *); i++)
+        dtpi_file_drop(*open_slot(l, i));
+    dtpi_buf_free(&l->open);
     dtpi_free(l->a, l->plain, l->buffer_bytes);
     dtpi_free(l->a, l->stored, l->buffer_bytes);
     dtpi_codec_close(&l->codec);
@@ -95,14 +131,17 @@ dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_er
 {
     const dtpi_mf_file *f = dtpi_mf_file_at(&l->m, i);
     DTPI_AUTO(file) dtpi_file *file = NULL;
-    char path[DTPI_PATH_MAX];
+    char dir[DTPI_PATH_MAX], path[DTPI_PATH_MAX];
     uint64_t bytes = 0;
 
-    if (l->open[i]) {
-        *file_out = l->open[i];
+    if (*open_slot(l, i)) {
+        *file_out = *open_slot(l, i);
         return DTP_OK;
     }
-    dtp_status st = dtpi_path_join(path, l->step_dir, dtpi_mf_text(&l->m, f->name_at), err);
+    const bool own = i < l->m.n_own_files;
+    dtp_status st = own ? DTP_OK : dtpi_step_path(dir, l->dir, f->step, err);
+    if (st >= 0)
+        st = dtpi_path_join(path, own ? l->step_dir : dir, dtpi_mf_text(&l->m, f->name_at), err);
     if (st >= 0)
         st = l->files->ops->open(l->files, path, &file, &bytes, err);
     if (st < 0)
@@ -112,7 +151,7 @@ dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_er
                          "%s has %" PRIu64 " bytes instead of %" PRIu64, path, bytes, f->bytes);
     st = make_buffers(l, err);
     if (st >= 0)
-        *file_out = l->open[i] = DTPI_TAKE(file);
+        *file_out = *open_slot(l, i) = DTPI_TAKE(file);
     return st;
 }
 
@@ -228,7 +267,9 @@ static dtp_status read_box(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_
     if (!dtpi_box_meet(t->n_dims, dims, dims + t->n_dims, offset, extent, common_offset,
                        common_extent))
         return DTP_OK;
-    dtp_status st = dtpi_load_file(l, b->file, &file, err);
+    dtp_status st = dtpi_load_place(l, b->home, err);
+    if (st >= 0)
+        st = dtpi_load_file(l, b->file, &file, err);
     if (st < 0)
         return st;
     dtpi_walk_begin(&w, t->n_dims, dims, dims + t->n_dims, offset, extent, common_offset,

@@ -10,9 +10,9 @@
 typedef struct dtpi_load {
     const dtp_allocator *a;
     dtpi_files *files;          /* lent */
-    char step_dir[DTPI_PATH_MAX];
+    char dir[DTPI_PATH_MAX], step_dir[DTPI_PATH_MAX];
     dtpi_manifest m;
-    dtpi_file **open;           /* a slot per file of the manifest */
+    dtpi_buf open;              /* dtpi_file *: a slot per file of the manifest */
     dtpi_codec codec;
     uint8_t *plain, *stored;    /* a chunk each, made when the first file was found to be there */
     size_t buffer_bytes;        /* of each */
@@ -37,6 +37,13 @@ dtp_status dtpi_load_read(dtpi_load *l, const dtp_ckpt_tensor *t, dtp_error *err
 dtp_status dtpi_load_verify(dtpi_load *l,
                             void (*progress)(void *user, uint64_t done, uint64_t total), void *user,
                             dtp_error *err);
+
+/*
+ * Reads the part of file `i`, once, so that its boxes' places are known: before anything but the dimensions
+ * of a box is looked at. Pointers to files of the manifest may move. Errors: as dtpi_part_read,
+ * UNSUPPORTED.
+ */
+dtp_status dtpi_load_place(dtpi_load *l, uint32_t i, dtp_error *err);
 
 /* The file of index `i`, opened once; its size is checked. */
 dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_error *err);

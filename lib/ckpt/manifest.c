@@ -7,7 +7,6 @@
 
 #include "base/sum.h"
 #include "base/text.h"
-#include "ckpt/base64.h"
 #include "ckpt/box.h"
 #include "ckpt/json.h"
 #include "ckpt/st.h"
@@ -19,11 +18,13 @@ dtp_status dtpi_manifest_init(dtpi_manifest *m, const dtp_allocator *a, dtp_erro
 {
     static const uint64_t nothing = 0;
 
-    *m = (dtpi_manifest){ .a = a };
+    *m = (dtpi_manifest){ .a = a, .version = DTPI_MANIFEST_VERSION };
     m->meta = dtpi_buf_init(a);
     m->file_buf = dtpi_buf_init(a);
     m->tensor_buf = dtpi_buf_init(a);
     m->box_buf = dtpi_buf_init(a);
+    m->base_buf = dtpi_buf_init(a);
+    m->order = dtpi_buf_init(a);
     m->dims = dtpi_buf_init(a);
     m->sums = dtpi_buf_init(a);
     m->sizes = dtpi_buf_init(a);
@@ -41,6 +42,8 @@ void dtpi_manifest_free(dtpi_manifest *m)
     dtpi_buf_free(&m->file_buf);
     dtpi_buf_free(&m->tensor_buf);
     dtpi_buf_free(&m->box_buf);
+    dtpi_buf_free(&m->base_buf);
+    dtpi_buf_free(&m->order);
     dtpi_buf_free(&m->dims);
     dtpi_buf_free(&m->sums);
     dtpi_buf_free(&m->sizes);
@@ -68,6 +71,20 @@ uint32_t dtpi_mf_stored_bytes(const dtpi_manifest *m, const dtpi_mf_box *b, uint
     return *DTPI_MF_GET(uint32_t, m->sizes, b->sizes_at + i);
 }
 
+const dtpi_mf_tensor *dtpi_mf_tensor_of(const dtpi_manifest *m, uint32_t i)
+{
+    size_t low = 0, high = dtpi_mf_n_tensors(m);
+
+    while (high - low > 1) {
+        const size_t mid = low + (high - low) / 2;
+        if (dtpi_mf_tensor_at(m, mid)->first_box <= i)
+            low = mid;
+        else
+            high = mid;
+    }
+    return dtpi_mf_tensor_at(m, low);
+}
+
 bool dtpi_mf_find(const dtpi_manifest *m, const char *name, uint32_t *i_out)
 {
     size_t low = 0, high = dtpi_mf_n_tensors(m);
@@ -93,33 +110,42 @@ static void put_file(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_file *
 {
     dtpi_buf_printf(out,
                     "{\"name\":\"%s\",\"rank\":%d,\"bytes\":%" PRIu64 ",\"header_bytes\":%" PRIu64
-                    ",\"header_sum\":\"%016" PRIx64 "\",\"digest\":\"%016" PRIx64 "\"}",
+                    ",\"header_sum\":\"%016" PRIx64 "\",\"digest\":\"%016" PRIx64
+                    "\",\"part\":\"%s\",\"part_bytes\":%" PRIu64 ",\"part_sum\":\"%016" PRIx64
+                    "\"}",
                     dtpi_mf_text(m, f->name_at), f->rank, f->bytes, f->header_bytes, f->header_sum,
-                    f->digest);
+                    f->digest, dtpi_mf_text(m, f->part_at), f->part_bytes, f->part_sum);
 }
 
+static void put_number(dtpi_buf *out, uint64_t v)
+{
+    char text[20];
+    size_t at = sizeof(text);
+
+    do
+        text[--at] = (char)('0' + v % 10);
+    while (v /= 10);
+    dtpi_buf_append(out, text + at, sizeof(text) - at);
+}
+
+/* [file, offsets, extents] and the key where it is not the tensor's name. */
 static void put_box(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_tensor *t,
                     const dtpi_mf_box *b)
 {
     const int64_t *dims = dtpi_mf_dims(m, b->dims_at);
     const char *key = dtpi_mf_text(m, b->key_at);
 
-    dtpi_buf_printf(out, "{\"file\":%u,", b->file);
-    if (strcmp(key, dtpi_mf_text(m, t->name_at)) != 0) {
-        dtpi_buf_printf(out, "\"key\":");
-        dtpi_json_put(out, key, strlen(key));
+    dtpi_buf_append(out, "[", 1);
+    put_number(out, b->home);
+    for (uint32_t i = 0; i < 2u * t->n_dims; i++) {
         dtpi_buf_append(out, ",", 1);
+        put_number(out, (uint64_t)dims[i]);
     }
-    dtpi_json_put_dims(out, "offset", t->n_dims, dims);
-    dtpi_buf_append(out, ",", 1);
-    dtpi_json_put_dims(out, "extent", t->n_dims, dims + t->n_dims);
-    dtpi_buf_printf(out, ",\"bytes\":[%" PRIu64 ",%" PRIu64 "],\"sums\":\"", b->begin, b->end);
-    dtpi_base64_put(out, DTPI_MF_GET(uint64_t, m->sums, b->sums_at), b->n_chunks * 8);
-    if (b->sizes_at != DTPI_NO_SIZES) {
-        dtpi_buf_printf(out, "\",\"sizes\":\"");
-        dtpi_base64_put(out, DTPI_MF_GET(uint32_t, m->sizes, b->sizes_at), b->n_chunks * 4);
+    if (strcmp(key, dtpi_mf_text(m, t->name_at)) != 0) {
+        dtpi_buf_append(out, ",", 1);
+        dtpi_json_put(out, key, strlen(key));
     }
-    dtpi_buf_printf(out, "\"}");
+    dtpi_buf_append(out, "]", 1);
 }
 
 static void put_tensor(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_tensor *t)
@@ -137,16 +163,28 @@ static void put_tensor(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_tens
     dtpi_buf_printf(out, "]}");
 }
 
+static void put_history(dtpi_buf *out, const dtpi_manifest *m)
+{
+    if (m->has_parent)
+        dtpi_buf_printf(out, "\"parent\":%" PRIu64 ",", m->parent);
+    dtpi_buf_printf(out, "\"lineage\":[");
+    for (uint32_t i = 0; i < m->n_lineage; i++)
+        dtpi_buf_printf(out, "%s%" PRIu64, i ? "," : "", m->lineage[i]);
+    dtpi_buf_printf(out, "],\n");
+}
+
 dtp_status dtpi_manifest_write(const dtpi_manifest *m, dtpi_buf *out, dtp_error *err)
 {
     dtpi_buf_printf(out, "{\"format\":\"dtp-ckpt\",\"version\":%d,\n\"step\":%" PRIu64
                     ",\"world_size\":%u,\"attempt\":%u,\"generation\":%u,\"id\":\"%016" PRIx64
-                    "\",\n\"codec\":\"%s\",\"chunk_bytes\":%u,\n\"meta\":",
+                    "\",\n\"codec\":\"%s\",\"chunk_bytes\":%u,\n",
                     DTPI_MANIFEST_VERSION, m->step, m->world_size, m->attempt, m->generation, m->id,
                     m->codec, m->chunk_bytes);
+    put_history(out, m);
+    dtpi_buf_printf(out, "\"meta\":");
     dtpi_buf_append(out, m->meta.data, m->meta.len);
     dtpi_buf_printf(out, ",\n\"files\":[\n");
-    for (size_t i = 0; i < dtpi_mf_n_files(m); i++) {
+    for (size_t i = 0; i < m->n_own_files; i++) {
         dtpi_buf_append(out, ",\n", i ? 2 : 0);
         put_file(out, m, dtpi_mf_file_at(m, i));
     }
@@ -160,7 +198,7 @@ dtp_status dtpi_manifest_write(const dtpi_manifest *m, dtpi_buf *out, dtp_error 
         return dtpi_fail_nomem(err, out->len);
     if (out->len > DTPI_MANIFEST_MAX - DTPI_MANIFEST_TAIL)
         return dtpi_fail(err, DTP_ERR_LIMIT,
-                         "a manifest of %zu bytes could not be read: larger chunks are needed",
+                         "a manifest of %zu bytes could not be read",
                          out->len);
     dtpi_buf_printf(out, ",\"checksum\":\"%016" PRIx64 "\"}\n", dtpi_sum64(out->data, out->len));
     return out->failed ? dtpi_fail_nomem(err, out->len) : DTP_OK;
@@ -174,12 +212,10 @@ static dtp_status bad(dtp_error *err, dtp_status st, const char *path, const cha
     return dtpi_fail(err, st, "%s: %s%.100s: %s", path, *name ? "tensor " : "", name, what);
 }
 
-/* Sums, sizes and bytes of one box. */
-static dtp_status check_chunks(const dtpi_manifest *m, const dtpi_mf_tensor *t,
-                               const dtpi_mf_box *b, const char *path, dtp_error *err)
+dtp_status dtpi_mf_check_chunks(const dtpi_manifest *m, const dtpi_mf_box *b, uint64_t bytes,
+                                const char *path, const char *name, dtp_error *err)
 {
-    const char *name = dtpi_mf_text(m, t->name_at);
-    const uint64_t bytes = dtpi_mf_box_bytes(m, t, b);
+    const dtpi_mf_file *f = dtpi_mf_file_at(m, b->file);
     uint64_t stored = bytes;
 
     if (b->n_chunks != bytes / m->chunk_bytes + (bytes % m->chunk_bytes != 0))
@@ -193,9 +229,6 @@ static dtp_status check_chunks(const dtpi_manifest *m, const dtpi_mf_tensor *t,
             stored += n;
         }
     }
-    if (b->file >= dtpi_mf_n_files(m))
-        return bad(err, DTP_ERR_FORMAT, path, name, "a box lies in a file that is not listed");
-    const dtpi_mf_file *f = dtpi_mf_file_at(m, b->file);
     if (b->end < b->begin || b->end - b->begin != stored || b->end > f->bytes - f->header_bytes)
         return bad(err, DTP_ERR_FORMAT, path, name, "a box's bytes do not fit its file");
     return DTP_OK;
@@ -251,7 +284,11 @@ static dtp_status check_tensor(const dtpi_manifest *m, const dtpi_mf_tensor *t, 
             return bad(err, DTP_ERR_FORMAT, path, name, "a box lies outside its shape");
         if (!dtpi_box_count(t->n_dims, dims + t->n_dims, &n) || (n == 0 && count > 0))
             return bad(err, DTP_ERR_FORMAT, path, name, "a box is empty");
-        const dtp_status st = check_chunks(m, t, b, path, err);
+        if (b->home >= dtpi_mf_n_files(m))
+            return bad(err, DTP_ERR_FORMAT, path, name, "a box lies in a file that is not listed");
+        const dtp_status st =
+            m->version > 1 ? DTP_OK
+                           : dtpi_mf_check_chunks(m, b, dtpi_mf_box_bytes(m, t, b), path, name, err);
         if (st < 0)
             return st;
     }
@@ -306,18 +343,25 @@ static dtp_status check_tiling(dtpi_manifest *m, const uint64_t *order, const ch
     return DTP_OK;
 }
 
-static dtp_status check_files(dtpi_manifest *m, const char *path, dtp_error *err)
+static dtp_status check_files(const dtpi_manifest *m, const char *path, dtp_error *err)
 {
-    const size_t n = dtpi_mf_n_boxes(m);
-
     for (size_t f = 0; f < dtpi_mf_n_files(m); f++) {
         const dtpi_mf_file *file = dtpi_mf_file_at(m, f);
+        if (m->version > 1 && !dtpi_name_ok(dtpi_mf_text(m, file->part_at), 255))
+            return bad(err, DTP_ERR_FORMAT, path, "", "a part's name is not a plain name");
         if (!dtpi_name_ok(dtpi_mf_text(m, file->name_at), 255))
             return bad(err, DTP_ERR_FORMAT, path, "", "a file's name is not a plain name");
         if (file->header_bytes < 8 || file->header_bytes > 8 + (uint64_t)DTPI_ST_MAX_HEADER ||
             file->header_bytes > file->bytes || file->bytes > INT64_MAX)
             return bad(err, DTP_ERR_FORMAT, path, "", "a file's bytes are impossible");
     }
+    return DTP_OK;
+}
+
+static dtp_status check_places(dtpi_manifest *m, const char *path, dtp_error *err)
+{
+    const size_t n = dtpi_mf_n_boxes(m);
+
     uint64_t *order = dtpi_alloc_array(m->a, n + 1, sizeof(*order));
     if (!order)
         return dtpi_fail_nomem(err, n * sizeof(*order));
@@ -330,27 +374,66 @@ static dtp_status check_files(dtpi_manifest *m, const char *path, dtp_error *err
     return st;
 }
 
+/* The boxes of each file, as listed: what parts follow. */
+static dtp_status order_boxes(dtpi_manifest *m, dtp_error *err)
+{
+    dtpi_mf_file *files = (dtpi_mf_file *)(void *)m->file_buf.data;
+    const size_t n = dtpi_mf_n_boxes(m), n_files = dtpi_mf_n_files(m);
+    uint64_t at = 0;
+
+    dtpi_buf_reset(&m->order);
+    uint32_t *order = (uint32_t *)(void *)dtpi_buf_reserve(&m->order, n * sizeof(*order));
+    if (!order)
+        return dtpi_fail_nomem(err, n * sizeof(*order));
+    for (size_t f = 0; f < n_files; f++)
+        files[f].n_boxes = 0;
+    for (size_t i = 0; i < n; i++)
+        files[dtpi_mf_box_at(m, i)->home].n_boxes++;
+    for (size_t f = 0; f < n_files; f++) {
+        files[f].first_box = at;
+        at += files[f].n_boxes;
+        files[f].n_boxes = 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        dtpi_mf_file *f = &files[dtpi_mf_box_at(m, i)->home];
+        order[f->first_box + f->n_boxes++] = (uint32_t)i;
+    }
+    m->order.len = n * sizeof(*order);
+    return DTP_OK;
+}
+
+/* In version 1 tensors come in any order. */
+static dtp_status check_names(dtpi_manifest *m, const char *path, dtp_error *err)
+{
+    const size_t n = dtpi_mf_n_tensors(m);
+
+    if (m->version == 1 && n > 1)
+        qsort_r(m->tensor_buf.data, n, sizeof(dtpi_mf_tensor), by_name, m);
+    for (size_t i = 1; i < n; i++) {
+        const int c = by_name(dtpi_mf_tensor_at(m, i - 1), dtpi_mf_tensor_at(m, i), m);
+        if (c >= 0)
+            return bad(err, DTP_ERR_FORMAT, path, dtpi_mf_text(m, dtpi_mf_tensor_at(m, i)->name_at),
+                       c ? "it is not in the order of names" : "it is there twice");
+    }
+    return DTP_OK;
+}
+
 dtp_status dtpi_manifest_check(dtpi_manifest *m, const char *path, dtp_error *err)
 {
     const size_t n = dtpi_mf_n_tensors(m);
-    dtp_status st;
 
     if (m->chunk_bytes < DTPI_CHUNK_MIN || m->chunk_bytes > DTPI_CHUNK_MAX ||
         m->chunk_bytes % DTPI_CHUNK_MIN)
         return bad(err, DTP_ERR_FORMAT, path, "", "chunk_bytes is impossible");
-    for (size_t f = 0; f < dtpi_mf_n_files(m); f++)
-        if (dtpi_mf_file_at(m, f)->header_bytes > dtpi_mf_file_at(m, f)->bytes)
-            return bad(err, DTP_ERR_FORMAT, path, "", "a file's bytes are impossible");
-    if (n > 1)
-        qsort_r(m->tensor_buf.data, n, sizeof(dtpi_mf_tensor), by_name, m);
-    for (size_t i = 1; i < n; i++)
-        if (by_name(dtpi_mf_tensor_at(m, i - 1), dtpi_mf_tensor_at(m, i), m) == 0)
-            return bad(err, DTP_ERR_FORMAT, path, dtpi_mf_text(m, dtpi_mf_tensor_at(m, i)->name_at),
-                       "it is there twice");
-    for (size_t i = 0; i < n; i++) {
+    if (dtpi_mf_n_boxes(m) >= UINT32_MAX)
+        return bad(err, DTP_ERR_LIMIT, path, "", "too many boxes");
+    m->n_own_files = (uint32_t)dtpi_mf_n_files(m);
+    dtp_status st = check_files(m, path, err);
+    if (st >= 0)
+        st = check_names(m, path, err);
+    for (size_t i = 0; st >= 0 && i < n; i++)
         st = check_tensor(m, dtpi_mf_tensor_at(m, i), path, err);
-        if (st < 0)
-            return st;
-    }
-    return check_files(m, path, err);
+    if (st >= 0)
+        st = m->version == 1 ? check_places(m, path, err) : DTP_OK;
+    return st < 0 ? st : order_boxes(m, err);
 }

@@ -16,6 +16,7 @@ typedef struct reader {
     dtpi_json j;
     dtpi_manifest *m;
     dtpi_buf scratch;
+    bool has_v1_box, has_v2_box;
     const char *path;
     dtp_error *err;
 } reader;
@@ -231,14 +232,33 @@ static dtp_status file_digest(reader *r, void *at)
     return read_hex(r, &((dtpi_mf_file *)at)->digest);
 }
 
+static dtp_status file_part(reader *r, void *at)
+{
+    uint32_t bytes;
+
+    return read_kept(r, &((dtpi_mf_file *)at)->part_at, &bytes);
+}
+
+static dtp_status file_part_bytes(reader *r, void *at)
+{
+    return read_number(r, INT64_MAX, &((dtpi_mf_file *)at)->part_bytes);
+}
+
+static dtp_status file_part_sum(reader *r, void *at)
+{
+    return read_hex(r, &((dtpi_mf_file *)at)->part_sum);
+}
+
 static dtp_status read_file(reader *r, void *at)
 {
     static const member members[] = {
         { "name", file_name, false },           { "rank", file_rank, false },
         { "bytes", file_bytes, false },         { "header_bytes", file_header_bytes, false },
         { "header_sum", file_header_sum, false }, { "digest", file_digest, false },
+        { "part", file_part, true },            { "part_bytes", file_part_bytes, true },
+        { "part_sum", file_part_sum, true },
     };
-    dtpi_mf_file f = { 0 };
+    dtpi_mf_file f = { .part_at = DTPI_NO_PART };
 
     (void)at;
     const dtp_status st = read_object(r, members, DTPI_ARRAY_LEN(members), &f);
@@ -261,7 +281,7 @@ static dtp_status box_file(reader *r, void *at)
     uint64_t v = 0;
 
     const dtp_status st = read_number(r, UINT32_MAX, &v);
-    ((box_parts *)at)->box.file = (uint32_t)v;
+    ((box_parts *)at)->box.file = ((box_parts *)at)->box.home = (uint32_t)v;
     return st;
 }
 
@@ -337,7 +357,21 @@ typedef struct tensor_parts {
 
 enum { NO_KEY = UINT32_MAX };
 
-static dtp_status read_box(reader *r, void *at)
+/* A box is complete; `n_dims` dimensions. */
+static dtp_status add_box(reader *r, tensor_parts *t, const dtpi_mf_box *b, uint32_t n_dims)
+{
+    if (t->box_dims != UINT32_MAX && t->box_dims != n_dims)
+        return refuse(r, "boxes of a tensor differ in their dimensions");
+    if (t->tensor.n_boxes == UINT32_MAX)
+        return refuse(r, "too many boxes");
+    t->box_dims = n_dims;
+    t->tensor.n_boxes++;
+    return dtpi_buf_append(&r->m->box_buf, b, sizeof(*b)) ? DTP_OK
+                                                          : dtpi_fail_nomem(r->err, sizeof(*b));
+}
+
+/* Of version 1: an object with all about the box. */
+static dtp_status read_v1_box(reader *r, tensor_parts *t)
 {
     static const member members[] = {
         { "file", box_file, false },     { "key", box_key, true },
@@ -345,9 +379,10 @@ static dtp_status read_box(reader *r, void *at)
         { "bytes", box_bytes, false },   { "sums", box_sums, false },
         { "sizes", box_sizes, true },
     };
-    tensor_parts *t = at;
-    box_parts p = { .box = { .key_at = (uint32_t)NO_KEY, .sizes_at = DTPI_NO_SIZES } };
+    box_parts p = { .box = { .key_at = (uint32_t)NO_KEY, .sizes_at = DTPI_NO_SIZES,
+                             .base = DTPI_NO_BASE } };
 
+    r->has_v1_box = true;
     dtp_status st = read_object(r, members, DTPI_ARRAY_LEN(members), &p);
     if (st >= 0)
         st = join_dims(r, &p);
@@ -355,15 +390,46 @@ static dtp_status read_box(reader *r, void *at)
         return st;
     if (p.box.sizes_at != DTPI_NO_SIZES && p.n_sizes != p.box.n_chunks)
         return refuse(r, "a box has not as many sizes as sums");
-    if (t->box_dims != UINT32_MAX && t->box_dims != p.n_offset)
-        return refuse(r, "boxes of a tensor differ in their dimensions");
-    if (t->tensor.n_boxes == UINT32_MAX)
-        return refuse(r, "too many boxes");
-    t->box_dims = p.n_offset;
-    t->tensor.n_boxes++;
-    if (!dtpi_buf_append(&r->m->box_buf, &p.box, sizeof(p.box)))
-        return dtpi_fail_nomem(r->err, sizeof(p.box));
-    return DTP_OK;
+    return add_box(r, t, &p.box, p.n_offset);
+}
+
+/* Of version 2: [file, offset .., extent .., "key"]. */
+static dtp_status read_v2_box(reader *r, tensor_parts *t)
+{
+    dtpi_mf_box b = { .key_at = (uint32_t)NO_KEY, .base = DTPI_NO_BASE,
+                      .dims_at = r->m->dims.len / sizeof(int64_t) };
+    uint32_t n = 0, bytes;
+    uint64_t v = 0;
+    dtp_status st;
+
+    r->has_v2_box = true;
+    if (!dtpi_json_expect(&r->j, DTPI_JSON_ARRAY))
+        return bad(r);
+    st = read_number(r, UINT32_MAX, &v);
+    b.home = b.file = (uint32_t)v;
+    for (; st >= 0; n++) {
+        const char next = dtpi_json_peek(&r->j);
+        if (next == ']' || next == '"')
+            break;
+        if (n == 2 * DTP_CKPT_MAX_DIMS)
+            return refuse(r, "too many dimensions");
+        st = read_number(r, INT64_MAX, &v);
+        if (st >= 0 && !dtpi_buf_append(&r->m->dims, &v, sizeof(v)))
+            return dtpi_fail_nomem(r->err, sizeof(v));
+    }
+    if (st >= 0 && dtpi_json_peek(&r->j) == '"')
+        st = read_kept(r, &b.key_at, &bytes);
+    if (st < 0)
+        return st;
+    if (!dtpi_json_expect(&r->j, DTPI_JSON_ARRAY_END))
+        return bad(r);
+    return n % 2 ? refuse(r, "offset and extent differ in their dimensions")
+                 : add_box(r, t, &b, n / 2);
+}
+
+static dtp_status read_box(reader *r, void *at)
+{
+    return dtpi_json_peek(&r->j) == '[' ? read_v2_box(r, at) : read_v1_box(r, at);
 }
 
 /* ---- tensors ---- */
@@ -456,10 +522,11 @@ static dtp_status top_version(reader *r, void *at)
     const dtp_status st = read_number(r, UINT64_MAX, &v);
     if (st < 0)
         return st;
-    if (v != DTPI_MANIFEST_VERSION)
+    if (v == 0 || v > DTPI_MANIFEST_VERSION)
         return dtpi_fail(r->err, DTP_ERR_VERSION,
-                         "%s has version %" PRIu64 ", this library reads %d", r->path, v,
+                         "%s has version %" PRIu64 ", this library reads 1 to %d", r->path, v,
                          DTPI_MANIFEST_VERSION);
+    r->m->version = (uint32_t)v;
     return DTP_OK;
 }
 
@@ -536,6 +603,28 @@ static dtp_status top_meta(reader *r, void *at)
     return DTP_OK;
 }
 
+static dtp_status top_parent(reader *r, void *at)
+{
+    dtpi_manifest *m = at;
+
+    m->has_parent = true;
+    return read_number(r, UINT64_MAX, &m->parent);
+}
+
+static dtp_status read_ancestor(reader *r, void *at)
+{
+    dtpi_manifest *m = at;
+
+    if (m->n_lineage == DTPI_LINEAGE_MAX)
+        return refuse(r, "too many steps in the lineage");
+    return read_number(r, UINT64_MAX, &m->lineage[m->n_lineage++]);
+}
+
+static dtp_status top_lineage(reader *r, void *at)
+{
+    return read_array(r, read_ancestor, at);
+}
+
 static dtp_status top_files(reader *r, void *at)
 {
     return read_array(r, read_file, at);
@@ -554,6 +643,32 @@ static dtp_status top_checksum(reader *r, void *at)
     return read_hex(r, &sum);
 }
 
+/* What the version asks of members that were read before it was known. */
+static dtp_status check_version(reader *r)
+{
+    dtpi_manifest *m = r->m;
+    dtpi_mf_file *files = (dtpi_mf_file *)(void *)m->file_buf.data;
+    const bool old = m->version == 1;
+
+    if (old ? r->has_v2_box : r->has_v1_box)
+        return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: boxes are not those of version %u", r->path,
+                         m->version);
+    for (size_t i = 0; i < dtpi_mf_n_files(m); i++) {
+        files[i].step = m->step;
+        files[i].placed = old;
+        if (old)
+            files[i].part_at = DTPI_NO_PART;
+        else if (files[i].part_at == DTPI_NO_PART || files[i].part_bytes == 0)
+            return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: %.100s has no part", r->path,
+                             dtpi_mf_text(m, files[i].name_at));
+    }
+    if (old) {
+        m->has_parent = false;
+        m->n_lineage = 0;
+    }
+    return DTP_OK;
+}
+
 static dtp_status read_top(reader *r)
 {
     static const member members[] = {
@@ -567,6 +682,8 @@ static dtp_status read_top(reader *r)
         { "codec", top_codec, false },
         { "chunk_bytes", top_chunk_bytes, false },
         { "meta", top_meta, false },
+        { "parent", top_parent, true },
+        { "lineage", top_lineage, true },
         { "files", top_files, false },
         { "tensors", top_tensors, false },
         { "checksum", top_checksum, false },
@@ -575,7 +692,7 @@ static dtp_status read_top(reader *r)
     const dtp_status st = read_object(r, members, DTPI_ARRAY_LEN(members), r->m);
     if (st < 0)
         return st;
-    return dtpi_json_expect(&r->j, DTPI_JSON_END) ? DTP_OK : bad(r);
+    return dtpi_json_expect(&r->j, DTPI_JSON_END) ? check_version(r) : bad(r);
 }
 
 /* The last bytes hold the sum of all before them. */

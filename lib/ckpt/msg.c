@@ -119,50 +119,23 @@ dtp_status dtpi_msg_get_declare(dtpi_rd *r, int32_t rank, dtpi_declare *d_out, d
 
 /* ---- acknowledgement ---- */
 
-void dtpi_written_init(dtpi_written *w, const dtp_allocator *a)
-{
-    *w = (dtpi_written){ 0 };
-    w->ends = dtpi_buf_init(a);
-    w->sums = dtpi_buf_init(a);
-    w->sizes = dtpi_buf_init(a);
-}
-
-void dtpi_written_free(dtpi_written *w)
-{
-    dtpi_buf_free(&w->ends);
-    dtpi_buf_free(&w->sums);
-    dtpi_buf_free(&w->sizes);
-}
-
 void dtpi_msg_put_written(dtpi_buf *b, const dtpi_written *w)
 {
     dtpi_wr_u64(b, w->bytes);
     dtpi_wr_u64(b, w->header_bytes);
+    dtpi_wr_u64(b, w->header_sum);
     dtpi_wr_u64(b, w->digest);
-    dtpi_wr_block(b, w->ends.data, w->ends.len);
-    dtpi_wr_block(b, w->sums.data, w->sums.len);
-    dtpi_wr_block(b, w->sizes.data, w->sizes.len);
-}
-
-static bool get_numbers(dtpi_rd *r, dtpi_buf *out, size_t width)
-{
-    size_t bytes = 0;
-    const uint8_t *p = dtpi_rd_block(r, UINT32_MAX, &bytes);
-
-    if (!p || bytes % width) {
-        r->failed = true;
-        return true;
-    }
-    return dtpi_buf_append(out, p, bytes);
+    dtpi_wr_u64(b, w->part_bytes);
+    dtpi_wr_u64(b, w->part_sum);
 }
 
 dtp_status dtpi_msg_get_written(dtpi_rd *r, int32_t rank, dtpi_written *w, dtp_error *err)
 {
     w->bytes = dtpi_rd_u64(r);
     w->header_bytes = dtpi_rd_u64(r);
+    w->header_sum = dtpi_rd_u64(r);
     w->digest = dtpi_rd_u64(r);
-    if (!get_numbers(r, &w->ends, 8) || !get_numbers(r, &w->sums, 8) ||
-        !get_numbers(r, &w->sizes, 4))
-        return dtpi_fail_nomem(err, 0);
+    w->part_bytes = dtpi_rd_u64(r);
+    w->part_sum = dtpi_rd_u64(r);
     return dtpi_rd_done(r) ? DTP_OK : bad(err, rank, "a broken acknowledgement");
 }

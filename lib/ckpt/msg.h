@@ -11,7 +11,7 @@
 #include "ckpt/manifest.h"
 #include "ckpt/plan.h"
 
-enum { DTPI_MSG_VERSION = 1, DTPI_MSG_DECLARE = 1, DTPI_MSG_ACK = 2, DTPI_MSG_VERDICT = 3 };
+enum { DTPI_MSG_VERSION = 2, DTPI_MSG_DECLARE = 1, DTPI_MSG_ACK = 2, DTPI_MSG_VERDICT = 3 };
 
 /* Kind and how the sender fares (`failure->status` 0: well). */
 void dtpi_msg_begin(dtpi_buf *b, uint8_t kind, const dtp_error *failure);
@@ -38,16 +38,12 @@ void dtpi_msg_put_declare(dtpi_buf *b, const dtpi_declare *d, const dtp_ckpt_ten
 dtp_status dtpi_msg_get_declare(dtpi_rd *r, int32_t rank, dtpi_declare *d_out, dtpi_plan *plan,
                                 dtpi_buf *names, dtp_error *err);
 
-/* What a rank wrote: a file (0 bytes: none) and its boxes, in the order of its layout. */
+/* What a rank wrote: a shard and its part; 0 bytes: none. */
 typedef struct dtpi_written {
-    uint64_t bytes, header_bytes, digest;
-    dtpi_buf ends;              /* uint64_t: where each box's stored bytes end */
-    dtpi_buf sums;              /* uint64_t: the header's, then each chunk's */
-    dtpi_buf sizes;             /* uint32_t: stored bytes of each chunk */
+    uint64_t bytes, header_bytes, header_sum, digest;
+    uint64_t part_bytes, part_sum;
 } dtpi_written;
 
-void dtpi_written_init(dtpi_written *w, const dtp_allocator *a);
-void dtpi_written_free(dtpi_written *w);
 void dtpi_msg_put_written(dtpi_buf *b, const dtpi_written *w);
 dtp_status dtpi_msg_get_written(dtpi_rd *r, int32_t rank, dtpi_written *w, dtp_error *err);
 

@@ -16,6 +16,7 @@ void dtpi_plan_init(dtpi_plan *plan, const dtp_allocator *a)
     plan->box_buf = dtpi_buf_init(a);
     plan->tensor_buf = dtpi_buf_init(a);
     plan->dim_buf = dtpi_buf_init(a);
+    plan->order_buf = dtpi_buf_init(a);
     /* So that the dimensions of scalars can be pointed at; a failure shows at the first add. */
     dtpi_buf_append(&plan->dim_buf, &(int64_t){ 0 }, sizeof(int64_t));
 }
@@ -25,6 +26,7 @@ void dtpi_plan_free(dtpi_plan *plan)
     dtpi_buf_free(&plan->box_buf);
     dtpi_buf_free(&plan->tensor_buf);
     dtpi_buf_free(&plan->dim_buf);
+    dtpi_buf_free(&plan->order_buf);
 }
 
 /* The numbers of one tensor: its whole shape, and the box inside it. */
@@ -81,6 +83,7 @@ dtp_status dtpi_plan_add(dtpi_plan *plan, int32_t rank, uint32_t index, const ch
     dtpi_buf_append(&plan->box_buf, &b, sizeof(b));
     if (plan->dim_buf.failed || plan->box_buf.failed)
         return dtpi_fail_nomem(err, sizeof(b));
+    plan->n_ranks = DTPI_MAX(plan->n_ranks, rank + 1);
     return DTP_OK;
 }
 
@@ -247,6 +250,37 @@ static void widen_empty(dtpi_plan *p, const dtpi_plan_box *b)
     }
 }
 
+/* Boxes by rank, so that each rank's layout is made without a look at the others. */
+static dtp_status order_by_rank(dtpi_plan *p, dtp_error *err)
+{
+    const size_t n_ranks = (size_t)p->n_ranks, bytes = (n_ranks + 2 + p->n_boxes) * sizeof(uint32_t);
+
+    uint32_t *at = (uint32_t *)(void *)dtpi_buf_reserve(&p->order_buf, bytes);
+    if (!at)
+        return dtpi_fail_nomem(err, bytes);
+    memset(at, 0, (n_ranks + 2) * sizeof(*at));
+    p->order_buf.len = bytes;
+    for (size_t i = 0; i < p->n_boxes; i++)
+        at[p->boxes[i].rank + 2]++;
+    for (size_t i = 2; i < n_ranks + 2; i++)
+        at[i] += at[i - 1];
+    /* Filling moves each start to the next rank's, which is where it is wanted. */
+    for (size_t i = 0; i < p->n_boxes; i++)
+        at[n_ranks + 2 + at[p->boxes[i].rank + 1]++] = (uint32_t)i;
+    return DTP_OK;
+}
+
+const uint32_t *dtpi_plan_of_rank(const dtpi_plan *p, int32_t rank, size_t *n_out)
+{
+    const uint32_t *at = (const uint32_t *)(const void *)p->order_buf.data;
+
+    *n_out = 0;
+    if (rank < 0 || rank >= p->n_ranks || !at)
+        return NULL;
+    *n_out = at[rank + 1] - at[rank];
+    return at + p->n_ranks + 2 + at[rank];
+}
+
 dtp_status dtpi_plan_finish(dtpi_plan *p, dtp_error *err)
 {
     const size_t n_in = p->box_buf.len / sizeof(dtpi_plan_box);
@@ -275,5 +309,5 @@ dtp_status dtpi_plan_finish(dtpi_plan *p, dtp_error *err)
     p->n_boxes = to;
     p->tensors = (dtpi_plan_tensor *)(void *)p->tensor_buf.data;
     p->n_tensors = p->tensor_buf.len / sizeof(dtpi_plan_tensor);
-    return DTP_OK;
+    return order_by_rank(p, err);
 }

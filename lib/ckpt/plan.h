@@ -28,10 +28,12 @@ typedef struct dtpi_plan_tensor {
 typedef struct dtpi_plan {
     const dtp_allocator *a;
     dtpi_buf box_buf, tensor_buf, dim_buf;
+    dtpi_buf order_buf;         /* uint32_t: after finish, boxes by rank, in their order */
     dtpi_plan_box *boxes;       /* after finish: by name, then place; each written once */
     dtpi_plan_tensor *tensors;
     const int64_t *dims;
     size_t n_boxes, n_tensors;
+    int32_t n_ranks;            /* 1 + the highest that declared */
 } dtpi_plan;
 
 void dtpi_plan_init(dtpi_plan *plan, const dtp_allocator *a);
@@ -51,6 +53,9 @@ dtp_status dtpi_plan_add(dtpi_plan *plan, int32_t rank, uint32_t index, const ch
  */
 dtp_status dtpi_plan_finish(dtpi_plan *plan, dtp_error *err);
 
+/* The boxes that a rank writes, as indexes in `boxes`, ascending; after finish. */
+const uint32_t *dtpi_plan_of_rank(const dtpi_plan *p, int32_t rank, size_t *n_out);
+
 static inline const int64_t *dtpi_plan_shape(const dtpi_plan *p, const dtpi_plan_box *b)
 {
     return p->dims + b->dims_at;
@@ -68,6 +73,7 @@ static inline const int64_t *dtpi_plan_extent(const dtpi_plan *p, const dtpi_pla
 
 typedef struct dtpi_piece {
     size_t box;                 /* in plan.boxes */
+    uint32_t nth;               /* of the rank's boxes in the plan's order: its place in the part */
     uint32_t key_at, key_bytes; /* its name in the file, in `keys` */
     uint64_t bytes;             /* plain */
 } dtpi_piece;

@@ -3,8 +3,8 @@
  * save.c - the protocol of a save:
  *
  *   rank 0 makes the step's folder and takes the lock -> all declare their boxes -> each computes the
- *   same plan -> each writes its shard under a name of this save, syncs and renames it -> all
- *   acknowledge -> rank 0 publishes the manifest -> all hear the verdict.
+ *   same plan -> each writes its shard and its part under names of this save, syncs and renames
+ *   them -> all acknowledge -> rank 0 publishes the manifest -> all hear the verdict.
  *
  * There are three exchanges whatever happens, so that no rank waits for one that gave up: a rank that
  * failed says so in the next exchange, and the failure of the lowest rank becomes everybody's.
@@ -16,6 +16,8 @@
 
 #include "ckpt/manifest.h"
 #include "ckpt/msg.h"
+#include "base/sum.h"
+#include "ckpt/part.h"
 #include "ckpt/plan.h"
 #include "ckpt/shard.h"
 #include "ckpt/steps.h"
@@ -35,10 +37,10 @@ typedef struct save {
     dtpi_written written;
     uint32_t chunk_bytes;
     bool prepared;              /* rank 0 holds the step's folder */
-    bool made_shard;
+    bool made_shard, made_part;
     bool root_failed;           /* rank 0 said so */
     bool abandoned;             /* known by all before rank 0 could publish */
-    char step_dir[DTPI_PATH_MAX], shard[DTPI_PATH_MAX];
+    char step_dir[DTPI_PATH_MAX], shard[DTPI_PATH_MAX], part[DTPI_PATH_MAX];
 } save;
 
 static bool is_well(const save *s)
@@ -269,10 +271,15 @@ static void shard_name(const save *s, int32_t rank, char *name_out, size_t room)
              s->in->link->size, s->declare.id);
 }
 
-static dtp_status write_shard(save *s, const dtpi_layout *layout, dtp_error *err)
+static void part_name(const save *s, int32_t rank, char *name_out, size_t room)
+{
+    snprintf(name_out, room, "part-%05d-of-%05d.%016" PRIx64 ".bin", rank, s->in->link->size,
+             s->declare.id);
+}
+
+static dtp_status write_shard(save *s, const dtpi_layout *layout, dtpi_part *part, dtp_error *err)
 {
     dtpi_files *files = s->in->files;
-    const bool no_sync = s->in->opts->no_sync;
     char name[96], temp[DTPI_PATH_MAX + 8];
 
     shard_name(s, s->in->link->rank, name, sizeof(name));
@@ -292,9 +299,9 @@ static dtp_status write_shard(save *s, const dtpi_layout *layout, dtp_error *err
         .id = s->declare.id,
         .rank = s->in->link->rank,
         .world_size = s->in->link->size,
-        .no_sync = no_sync,
+        .no_sync = s->in->opts->no_sync,
     };
-    st = dtpi_shard_write(s->in->a, &in, &s->written, err);
+    st = dtpi_shard_write(s->in->a, &in, part, &s->written, err);
     if (st < 0)
         return st;
     st = files->ops->publish(files, temp, s->shard, false, err);
@@ -303,7 +310,39 @@ static dtp_status write_shard(save *s, const dtpi_layout *layout, dtp_error *err
         return st;
     }
     s->made_shard = true;
-    return no_sync ? DTP_OK : files->ops->sync_dir(files, s->step_dir, err);
+    return DTP_OK;
+}
+
+/* Where the shard's boxes lie; the sync of the folder makes both names durable. */
+static dtp_status write_part(save *s, dtpi_part *part, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf text = dtpi_buf_init(s->in->a);
+    char name[96], temp[DTPI_PATH_MAX + 8];
+
+    part_name(s, s->in->link->rank, name, sizeof(name));
+    dtp_status st = dtpi_path_join(s->part, s->step_dir, name, err);
+    if (st >= 0)
+        st = dtpi_part_write(part, &text, err);
+    if (st < 0)
+        return st;
+    snprintf(temp, sizeof(temp), "%s.tmp", s->part);
+    s->written.part_bytes = text.len;
+    s->written.part_sum = dtpi_sum64(text.data, text.len);
+    s->made_part = true;
+    return dtpi_files_publish_all(s->in->files, s->step_dir, temp, s->part, text.data, text.len,
+                                  s->in->opts->no_sync, err);
+}
+
+static dtp_status write_files(save *s, const dtpi_layout *layout, dtp_error *err)
+{
+    dtpi_part part;
+
+    dtpi_part_init(&part, s->in->a);
+    dtp_status st = write_shard(s, layout, &part, err);
+    if (st >= 0)
+        st = write_part(s, &part, err);
+    dtpi_part_free(&part);
+    return st;
 }
 
 static void plan_and_write(save *s)
@@ -317,7 +356,7 @@ static void plan_and_write(save *s)
     if (st >= 0)
         st = dtpi_layout_make(&s->plan, s->in->link->rank, &layout, &err);
     if (st >= 0 && layout.n > 0)
-        st = write_shard(s, &layout, &err);
+        st = write_files(s, &layout, &err);
     dtpi_layout_free(&layout);
     note(s, st, &err);
 }
@@ -335,66 +374,58 @@ static dtp_status acknowledge(save *s, dtp_error *err)
 
 /* ---- the manifest ---- */
 
-/* Where a box of the plan lies in the manifest: by index, filled rank by rank. */
-static dtp_status add_written(save *s, dtpi_manifest *m, dtpi_mf_box *boxes, int32_t rank,
-                              const dtpi_written *w, const dtpi_layout *layout, dtp_error *err)
+/* A rank's files, and which boxes are in them; the keys by box of the plan. */
+static void add_files(save *s, dtpi_manifest *m, uint32_t *keys, int32_t rank,
+                      const dtpi_written *w, const dtpi_layout *layout)
 {
-    const bool coded = s->in->opts->codec != DTP_CODEC_NONE;
-    const uint64_t sums_at = m->sums.len / 8, sizes_at = m->sizes.len / 4;
-    uint64_t chunk = 0, begin_at = 0;
-    char name[96];
+    char name[96], part[96];
 
     shard_name(s, rank, name, sizeof(name));
-    const dtpi_mf_file f = { (uint32_t)m->text.len, rank, w->bytes, w->header_bytes,
-                             w->sums.len ? *DTPI_MF_GET(uint64_t, w->sums, 0) : 0, w->digest };
-    const uint32_t file = (uint32_t)dtpi_mf_n_files(m);
+    part_name(s, rank, part, sizeof(part));
+    const dtpi_mf_file f = {
+        .name_at = (uint32_t)m->text.len,
+        .part_at = (uint32_t)(m->text.len + strlen(name) + 1),
+        .rank = rank,
+        .step = m->step,
+        .bytes = w->bytes,
+        .header_bytes = w->header_bytes,
+        .header_sum = w->header_sum,
+        .digest = w->digest,
+        .part_bytes = w->part_bytes,
+        .part_sum = w->part_sum,
+    };
     dtpi_buf_append(&m->text, name, strlen(name) + 1);
+    dtpi_buf_append(&m->text, part, strlen(part) + 1);
     dtpi_buf_append(&m->file_buf, &f, sizeof(f));
     for (size_t i = 0; i < layout->n; i++) {
         const dtpi_piece *p = dtpi_layout_get(layout, i);
-        const uint64_t end = *DTPI_MF_GET(uint64_t, w->ends, i);
-        dtpi_mf_box *b = &boxes[p->box];
-        b->file = file;
-        b->key_at = (uint32_t)m->text.len;
+        keys[p->box] = (uint32_t)m->text.len;
         dtpi_buf_append(&m->text, dtpi_layout_key(layout, p), p->key_bytes + 1);
-        b->begin = begin_at;
-        b->end = end;
-        b->n_chunks = p->bytes / s->chunk_bytes + (p->bytes % s->chunk_bytes != 0);
-        b->sums_at = sums_at + chunk;
-        b->sizes_at = coded ? sizes_at + chunk : DTPI_NO_SIZES;
-        chunk += b->n_chunks;
-        begin_at = end;
     }
-    if (w->sums.len / 8 != chunk + 1 || w->sizes.len / 4 != chunk)
-        return dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d acknowledged another plan", rank);
-    dtpi_buf_append(&m->sums, w->sums.data + 8, chunk * 8);
-    dtpi_buf_append(&m->sizes, w->sizes.data, chunk * 4);
-    return DTP_OK;
 }
 
 /* One rank's acknowledgement into the manifest. */
-static dtp_status add_rank(save *s, dtpi_manifest *m, dtpi_mf_box *boxes, int32_t rank,
+static dtp_status add_rank(save *s, dtpi_manifest *m, uint32_t *keys, uint32_t *files, int32_t rank,
                            dtp_error *err)
 {
     dtpi_rd r = body(&s->acks, DTPI_MSG_ACK, rank);
     dtpi_layout layout = { 0 };
     dtpi_written w;
 
-    dtpi_written_init(&w, s->in->a);
     dtp_status st = dtpi_msg_get_written(&r, rank, &w, err);
     if (st >= 0)
         st = dtpi_layout_make(&s->plan, rank, &layout, err);
-    if (st >= 0 && w.ends.len / 8 != layout.n)
+    if (st >= 0 && (w.bytes > 0) != (layout.n > 0))
         st = dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d acknowledged another plan", rank);
+    files[rank] = (uint32_t)dtpi_mf_n_files(m);
     if (st >= 0 && layout.n > 0)
-        st = add_written(s, m, boxes, rank, &w, &layout, err);
+        add_files(s, m, keys, rank, &w, &layout);
     dtpi_layout_free(&layout);
-    dtpi_written_free(&w);
     return st;
 }
 
 /* Tensors and boxes of the plan, in its order. */
-static void add_tensors(save *s, dtpi_manifest *m, const dtpi_mf_box *boxes)
+static void add_tensors(save *s, dtpi_manifest *m, const uint32_t *keys, const uint32_t *files)
 {
     const dtpi_plan *p = &s->plan;
 
@@ -412,10 +443,12 @@ static void add_tensors(save *s, dtpi_manifest *m, const dtpi_mf_box *boxes)
         dtpi_buf_append(&m->text, first->name, tensor.name_bytes + 1);
         dtpi_buf_append(&m->dims, dtpi_plan_shape(p, first), first->n_dims * sizeof(int64_t));
         for (size_t i = 0; i < p->tensors[t].n; i++) {
-            dtpi_mf_box b = boxes[p->tensors[t].first + i];
-            b.dims_at = m->dims.len / sizeof(int64_t);
-            dtpi_buf_append(&m->dims, dtpi_plan_offset(p, &p->boxes[p->tensors[t].first + i]),
-                            2 * first->n_dims * sizeof(int64_t));
+            const dtpi_plan_box *from = &first[i];
+            const uint32_t file = files[from->rank];
+            const dtpi_mf_box b = { .home = file, .key_at = keys[p->tensors[t].first + i],
+                                    .dims_at = m->dims.len / sizeof(int64_t), .file = file,
+                                    .base = DTPI_NO_BASE };
+            dtpi_buf_append(&m->dims, dtpi_plan_offset(p, from), 2 * first->n_dims * sizeof(int64_t));
             dtpi_buf_append(&m->box_buf, &b, sizeof(b));
         }
         dtpi_buf_append(&m->tensor_buf, &tensor, sizeof(tensor));
@@ -424,7 +457,7 @@ static void add_tensors(save *s, dtpi_manifest *m, const dtpi_mf_box *boxes)
 
 static dtp_status build_manifest(save *s, dtpi_manifest *m, dtp_error *err)
 {
-    const size_t n = s->plan.n_boxes;
+    const size_t n = s->plan.n_boxes, n_ranks = (size_t)s->in->link->size;
     dtp_status st = DTP_OK;
 
     m->step = s->in->step;
@@ -435,16 +468,16 @@ static dtp_status build_manifest(save *s, dtpi_manifest *m, dtp_error *err)
     m->chunk_bytes = s->chunk_bytes;
     snprintf(m->codec, sizeof(m->codec), "%s", codec_names[s->in->opts->codec]);
     dtpi_buf_append(&m->meta, s->declare.meta, s->declare.meta_bytes);
-    dtpi_mf_box *boxes = dtpi_alloc_array(s->in->a, n + 1, sizeof(*boxes));
-    if (!boxes)
-        return dtpi_fail_nomem(err, n * sizeof(*boxes));
+    uint32_t *keys = dtpi_alloc_array(s->in->a, n + n_ranks, sizeof(*keys));
+    if (!keys)
+        return dtpi_fail_nomem(err, (n + n_ranks) * sizeof(*keys));
     for (int32_t i = 0; i < s->in->link->size && st >= 0; i++)
-        st = add_rank(s, m, boxes, i, err);
+        st = add_rank(s, m, keys, keys + n, i, err);
     if (st >= 0)
-        add_tensors(s, m, boxes);
-    dtpi_free(s->in->a, boxes, (n + 1) * sizeof(*boxes));
+        add_tensors(s, m, keys, keys + n);
+    dtpi_free(s->in->a, keys, (n + n_ranks) * sizeof(*keys));
     if (st >= 0 && (m->text.failed || m->dims.failed || m->box_buf.failed || m->tensor_buf.failed ||
-                    m->file_buf.failed || m->sums.failed || m->sizes.failed || m->meta.failed))
+                    m->file_buf.failed || m->meta.failed))
         return dtpi_fail_nomem(err, 0);
     /* What we write is what we would accept. */
     return st < 0 ? st : dtpi_manifest_check(m, DTPI_MANIFEST_NAME, err);
@@ -520,6 +553,8 @@ static void tidy(save *s, bool failed)
     const bool unwanted = failed && (s->abandoned || (s->root_failed && !is_published(s)));
     if (unwanted && s->made_shard)
         files->ops->remove(files, s->shard, NULL);
+    if (unwanted && s->made_part)
+        files->ops->remove(files, s->part, NULL);
     if (!s->prepared)
         return;
     if (unwanted && !is_published(s))
@@ -565,7 +600,6 @@ dtp_status dtpi_save(const dtpi_save_in *in, dtp_error *err)
 
     s->names = dtpi_buf_init(in->a);
     dtpi_plan_init(&s->plan, in->a);
-    dtpi_written_init(&s->written, in->a);
     const dtp_status st = run(s, &own);
     tidy(s, st < 0);
     dtpi_file_drop(s->lock);
@@ -573,7 +607,6 @@ dtp_status dtpi_save(const dtpi_save_in *in, dtp_error *err)
     dtpi_pieces_free(in->a, &s->acks);
     dtpi_buf_free(&s->names);
     dtpi_plan_free(&s->plan);
-    dtpi_written_free(&s->written);
     if (st < 0 && err)
         *err = own;
     return st;

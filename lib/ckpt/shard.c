@@ -99,11 +99,16 @@ static dtp_status put_meta(const dtpi_shard_in *in, dtpi_buf *out, dtp_error *er
     return DTP_OK;
 }
 
-static dtp_status make_header(const dtpi_shard_in *in, const dtpi_written *w, size_t total,
-                              dtpi_buf *out, dtp_error *err)
+/* Ranges as if all were stored plain, for the header's length; later where they really are. */
+static dtpi_part_range *range_of(dtpi_part *part, const dtpi_piece *p)
+{
+    return (dtpi_part_range *)(void *)part->ranges.data + p->nth;
+}
+
+static dtp_status make_header(const dtpi_shard_in *in, dtpi_part *part, size_t total, dtpi_buf *out,
+                              dtp_error *err)
 {
     const bool coded = strcmp(in->codec, "none") != 0;
-    uint64_t begin = 0, end = 0;
 
     dtpi_st_write_begin(out);
     const dtp_status st = put_meta(in, out, err);
@@ -112,13 +117,12 @@ static dtp_status make_header(const dtpi_shard_in *in, const dtpi_written *w, si
     for (size_t i = 0; i < in->layout->n; i++) {
         const dtpi_piece *p = dtpi_layout_get(in->layout, i);
         const dtpi_plan_box *box = &in->plan->boxes[p->box];
-        end = w ? *DTPI_MF_GET(uint64_t, w->ends, i) : begin + p->bytes;
-        const int64_t stored = (int64_t)(end - begin);
+        const dtpi_part_range *r = range_of(part, p);
+        const int64_t stored = (int64_t)(r->end - r->begin);
         dtpi_st_write_tensor(out, dtpi_layout_key(in->layout, p), p->key_bytes,
                              coded ? "U8" : dtpi_st_type_of(box->dtype)->name,
                              coded ? 1 : box->n_dims,
-                             coded ? &stored : dtpi_plan_extent(in->plan, box), begin, end);
-        begin = end;
+                             coded ? &stored : dtpi_plan_extent(in->plan, box), r->begin, r->end);
     }
     return dtpi_st_write_end(out, total, err);
 }
@@ -127,6 +131,7 @@ static dtp_status make_header(const dtpi_shard_in *in, const dtpi_written *w, si
 
 typedef struct writer {
     const dtpi_shard_in *in;
+    dtpi_part *part;
     dtpi_written *out;
     sink sink;
     dtpi_codec codec;
@@ -144,8 +149,9 @@ static dtp_status put_chunk(writer *w, const uint8_t *data, size_t bytes, dtp_dt
         return st;
     const uint64_t sum = dtpi_sum64(stored, n);
     const uint32_t size = (uint32_t)n;
-    dtpi_buf_append(&w->out->sums, &sum, sizeof(sum));
-    dtpi_buf_append(&w->out->sizes, &size, sizeof(size));
+    dtpi_buf_append(&w->part->sums, &sum, sizeof(sum));
+    if (w->codec.ops->encode)
+        dtpi_buf_append(&w->part->sizes, &size, sizeof(size));
     return sink_put(&w->sink, stored, n, err);
 }
 
@@ -153,18 +159,19 @@ static dtp_status put_piece(writer *w, const dtpi_piece *p, uint64_t data_at, dt
 {
     const dtpi_plan_box *box = &w->in->plan->boxes[p->box];
     const uint8_t *data = w->in->tensors[box->index].data;
+    dtpi_part_range *r = range_of(w->part, p);
 
+    r->begin = w->sink.at + w->sink.staged - data_at;
+    r->sums_at = w->part->sums.len / sizeof(uint64_t);
+    r->sizes_at = w->codec.ops->encode ? w->part->sizes.len / sizeof(uint32_t) : DTPI_NO_SIZES;
     for (uint64_t at = 0; at < p->bytes; at += w->in->chunk_bytes) {
         const size_t n = (size_t)DTPI_MIN(p->bytes - at, (uint64_t)w->in->chunk_bytes);
         const dtp_status st = put_chunk(w, data + at, n, box->dtype, err);
         if (st < 0)
             return st;
     }
-    const uint64_t end = w->sink.at + w->sink.staged - data_at;
-    dtpi_buf_append(&w->out->ends, &end, sizeof(end));
-    if (w->out->ends.failed || w->out->sums.failed || w->out->sizes.failed)
-        return dtpi_fail_nomem(err, 0);
-    return DTP_OK;
+    r->end = w->sink.at + w->sink.staged - data_at;
+    return w->part->sums.failed || w->part->sizes.failed ? dtpi_fail_nomem(err, 0) : DTP_OK;
 }
 
 /* Everything between making the file and closing it. */
@@ -175,24 +182,25 @@ static dtp_status put_all(writer *w, size_t header_bytes, dtp_error *err)
     dtp_status st = DTP_OK;
 
     w->sink.at = header_bytes;
-    dtpi_buf_append(&w->out->sums, &none, sizeof(none));
+    dtpi_buf_append(&w->part->sums, &none, sizeof(none));
     for (size_t i = 0; i < w->in->layout->n && st >= 0; i++)
         st = put_piece(w, dtpi_layout_get(w->in->layout, i), header_bytes, err);
     if (st >= 0)
         st = sink_flush(&w->sink, err);
     if (st >= 0)
-        st = make_header(w->in, w->out, header_bytes, &header, err);
+        st = make_header(w->in, w->part, header_bytes, &header, err);
     if (st >= 0)
         st = w->sink.files->ops->write(w->sink.file, 0, header.data, header.len, err);
     if (st >= 0 && !w->in->no_sync)
         st = w->sink.files->ops->sync(w->sink.file, err);
     if (st < 0)
         return st;
-    uint64_t *sums = (uint64_t *)(void *)w->out->sums.data;
+    uint64_t *sums = (uint64_t *)(void *)w->part->sums.data;
     sums[0] = dtpi_sum64(header.data, header.len);
+    w->out->header_sum = sums[0];
     w->out->header_bytes = header_bytes;
     w->out->bytes = w->sink.at;
-    w->out->digest = dtpi_sum64(sums, w->out->sums.len);
+    w->out->digest = dtpi_sum64(sums, w->part->sums.len);
     return DTP_OK;
 }
 
@@ -216,13 +224,36 @@ static dtp_status put_file(writer *w, size_t header_bytes, dtp_error *err)
     return st;
 }
 
-dtp_status dtpi_shard_write(const dtp_allocator *a, const dtpi_shard_in *in, dtpi_written *out,
-                            dtp_error *err)
+static dtp_status begin_part(const dtpi_shard_in *in, dtpi_part *part, dtp_error *err)
+{
+    const dtpi_layout *l = in->layout;
+    const size_t bytes = l->n * sizeof(dtpi_part_range);
+    uint64_t at = 0;
+
+    if (!dtpi_buf_reserve(&part->ranges, bytes))
+        return dtpi_fail_nomem(err, bytes);
+    part->ranges.len = bytes;
+    for (size_t i = 0; i < l->n; i++) {
+        const dtpi_piece *p = dtpi_layout_get(l, i);
+        *range_of(part, p) = (dtpi_part_range){ .base = DTPI_NO_BASE, .begin = at,
+                                                .end = at + p->bytes };
+        at += p->bytes;
+    }
+    part->head = (dtpi_part_head){ .chunk_bytes = in->chunk_bytes, .step = in->step, .id = in->id,
+                                   .rank = (uint32_t)in->rank,
+                                   .world_size = (uint32_t)in->world_size, .n_boxes = l->n };
+    return DTP_OK;
+}
+
+dtp_status dtpi_shard_write(const dtp_allocator *a, const dtpi_shard_in *in, dtpi_part *part,
+                            dtpi_written *out, dtp_error *err)
 {
     DTPI_AUTO_BUF dtpi_buf header = dtpi_buf_init(a);
-    writer w = { .in = in, .out = out, .sink = { .a = a, .files = in->files } };
+    writer w = { .in = in, .part = part, .out = out, .sink = { .a = a, .files = in->files } };
 
-    dtp_status st = make_header(in, NULL, 0, &header, err);
+    dtp_status st = begin_part(in, part, err);
+    if (st >= 0)
+        st = make_header(in, part, 0, &header, err);
     if (st >= 0)
         st = dtpi_codec_open(a, in->codec, &w.codec, err);
     if (st < 0)

@@ -4,6 +4,7 @@
 #define DTPI_CKPT_SHARD_H
 
 #include "ckpt/msg.h"
+#include "ckpt/part.h"
 #include "ckpt/plan.h"
 #include "files/files.h"
 
@@ -21,9 +22,10 @@ typedef struct dtpi_shard_in {
 } dtpi_shard_in;
 
 /*
- * Writes, syncs and closes. A failure leaves no file. Errors: NOSPC, IO, PERM, EXISTS, LIMIT, NOMEM.
+ * Writes, syncs and closes; `part` (initialised) learns where each box lies, `out` the numbers of the
+ * shard, not those of the part. A failure leaves no file. Errors: NOSPC, IO, PERM, EXISTS, LIMIT, NOMEM.
  */
-dtp_status dtpi_shard_write(const dtp_allocator *a, const dtpi_shard_in *in, dtpi_written *out,
-                            dtp_error *err);
+dtp_status dtpi_shard_write(const dtp_allocator *a, const dtpi_shard_in *in, dtpi_part *part,
+                            dtpi_written *out, dtp_error *err);
 
 #endif /* DTPI_CKPT_SHARD_H */

@@ -83,24 +83,33 @@ dtp_status dtpi_step_read(dtpi_files *files, const char *dir, uint64_t step, dtp
     return st;
 }
 
+static dtp_status check_size(dtpi_files *files, const char *step_dir, const char *name,
+                             uint64_t want, dtp_error *err)
+{
+    char path[DTPI_PATH_MAX];
+    uint64_t bytes = 0;
+
+    dtp_status st = dtpi_path_join(path, step_dir, name, err);
+    if (st >= 0)
+        st = files->ops->size(files, path, &bytes, err);
+    if (st < 0 || bytes == want)
+        return st;
+    return dtpi_fail(err, bytes < want ? DTP_ERR_TRUNCATED : DTP_ERR_CORRUPT,
+                     "%s has %" PRIu64 " bytes instead of %" PRIu64, path, bytes, want);
+}
+
 static dtp_status check_sizes(dtpi_files *files, const char *step_dir, const dtpi_manifest *m,
                               dtp_error *err)
 {
-    char path[DTPI_PATH_MAX];
+    dtp_status st = DTP_OK;
 
-    for (size_t i = 0; i < dtpi_mf_n_files(m); i++) {
+    for (size_t i = 0; i < m->n_own_files && st >= 0; i++) {
         const dtpi_mf_file *f = dtpi_mf_file_at(m, i);
-        uint64_t bytes = 0;
-        dtp_status st = dtpi_path_join(path, step_dir, dtpi_mf_text(m, f->name_at), err);
-        if (st >= 0)
-            st = files->ops->size(files, path, &bytes, err);
-        if (st < 0)
-            return st;
-        if (bytes != f->bytes)
-            return dtpi_fail(err, bytes < f->bytes ? DTP_ERR_TRUNCATED : DTP_ERR_CORRUPT,
-                             "%s has %" PRIu64 " bytes instead of %" PRIu64, path, bytes, f->bytes);
+        st = check_size(files, step_dir, dtpi_mf_text(m, f->name_at), f->bytes, err);
+        if (st >= 0 && f->part_at != DTPI_NO_PART)
+            st = check_size(files, step_dir, dtpi_mf_text(m, f->part_at), f->part_bytes, err);
     }
-    return DTP_OK;
+    return st;
 }
 
 dtp_status dtpi_step_check(dtpi_files *files, const char *dir, uint64_t step, dtp_error *err)
@@ -171,7 +180,8 @@ typedef struct cleaner {
 
 static bool is_ours(const char *name)
 {
-    return strncmp(name, "shard-", 6) == 0 || strncmp(name, "manifest.", 9) == 0;
+    return strncmp(name, "shard-", 6) == 0 || strncmp(name, "part-", 5) == 0 ||
+           strncmp(name, "manifest.", 9) == 0;
 }
 
 static dtp_status remove_ours(void *user, const char *name, dtp_error *err)

@@ -37,10 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             continue;
         if (kind == DTPI_MSG_DECLARE)
             read_declaration(r, bytes);
-        dtpi_written_init(&w, &dtpi_malloc_allocator);
         if (kind == DTPI_MSG_ACK)
             dtpi_msg_get_written(&r, 0, &w, &err);
-        dtpi_written_free(&w);
     }
     return 0;
 }

@@ -27,6 +27,10 @@ class Bad(Exception):
     pass
 
 
+class Shards(list):
+    step_dir = None
+
+
 def want(truth, text):
     if not truth:
         raise Bad(text)
@@ -56,9 +60,58 @@ def read_manifest(step_dir):
     want(tail[:13] == b',"checksum":"' and tail[-3:] == b'"}\n', "manifest.json is truncated")
     same(raw[:-32], int(tail[13:29], 16), "manifest.json")
     m = json.loads(raw.decode("utf-8"), object_pairs_hook=no_twins)
-    want(m["format"] == "dtp-ckpt" and m["version"] == 1, "not a manifest of version 1")
+    want(m["format"] == "dtp-ckpt" and m["version"] in (1, 2), "not a manifest of version 1 or 2")
     want(step_dir.name == "step-%020d" % m["step"], "the manifest of another step")
+    if m["version"] == 2:
+        for t in m["tensors"]:
+            t["boxes"] = [box_of_2(b, len(t["shape"])) for b in t["boxes"]]
+        for i, f in enumerate(m["files"]):
+            mine = [(t, b) for t in m["tensors"] for b in t["boxes"] if b["file"] == i]
+            place_boxes(step_dir, m, f, mine)
     return m
+
+
+def box_of_2(b, n):
+    """A box of version 2 as one of version 1, without its place."""
+    want(len(b) - 1 - 2 * n in (0, 1), "a box of the wrong length")
+    out = {"file": b[0], "offset": b[1 : 1 + n], "extent": b[1 + n : 1 + 2 * n]}
+    return out | {"key": b[-1]} if len(b) == 2 + 2 * n else out
+
+
+def place_boxes(step_dir, m, f, boxes):
+    """Reads the part of a file: where its boxes lie."""
+    raw = (step_dir / f["part"]).read_bytes()
+    want(len(raw) == f["part_bytes"], f"{f['part']} has {len(raw)} bytes instead of {f['part_bytes']}")
+    same(raw, int(f["part_sum"], 16), f["part"])
+    same(raw[:-8], int.from_bytes(raw[-8:], "little"), f["part"])
+    magic, version, chunk_bytes, step, id_, rank, world, n_boxes, n_ranges, n_sums, n_sizes, n_files, n_text = struct.unpack_from("<8sIIQQIIQQQQII", raw)
+    want(magic == b"dtp-part" and version == 1, f"{f['part']}: not a part of version 1")
+    want((chunk_bytes, step, id_, rank, world) == (m["chunk_bytes"], m["step"], int(m["id"], 16), f["rank"], m["world_size"]), f"{f['part']}: of another shard")
+    want(len(raw) == 80 + 40 * n_ranges + 32 * n_files + 8 * n_sums + 4 * n_sizes + n_text + 8, f"{f['part']}: counts")
+    want(n_boxes == len(boxes), f"{f['part']}: boxes")
+    at_files = 80 + 40 * n_ranges
+    at_sums = at_files + 32 * n_files
+    sums = struct.unpack_from(f"<{n_sums}Q", raw, at_sums)
+    sizes = struct.unpack_from(f"<{n_sizes}I", raw, at_sums + 8 * n_sums)
+    text = raw[at_sums + 8 * n_sums + 4 * n_sizes : -8]
+    ranges = [struct.unpack_from("<IIQQQQ", raw, 80 + 40 * i) for i in range(n_ranges)]
+    others = [struct.unpack_from("<QQQII", raw, at_files + 32 * i) for i in range(n_files)]
+    places = [(m["step"], f["name"], f["header_bytes"])]
+    places += [(step, text[at : at + n].decode(), header) for step, _, header, at, n in others]
+
+    def link(i, n):
+        file, base, begin, end, sums_at, sizes_at = ranges[i]
+        chunks = -(-n // chunk_bytes)
+        out = {"place": places[file], "bytes": [begin, end], "sums": sums[sums_at : sums_at + chunks], "own": file == 0}
+        if sizes_at != 2**64 - 1:
+            out["sizes"] = sizes[sizes_at : sizes_at + chunks]
+        if base != 2**32 - 1:
+            want(n_boxes <= base < n_ranges and base > i, f"{f['part']}: base")
+            out["base"] = link(base, n)
+        return out
+
+    for i, (t, b) in enumerate(boxes):
+        b.update(link(i, math.prod(b["extent"]) * WIDTH[t["dtype"]]))
 
 
 def read_shard(step_dir, f):
@@ -111,6 +164,57 @@ def decode_planes(stored, n):
 
 def read_box(m, t, b, shards, chunks):
     """The plain bytes of a box; its chunks' places and sums go to `chunks`."""
+    if m["version"] == 2:
+        n = math.prod(b["extent"]) * WIDTH[t["dtype"]]
+        check_entry(t, b, shards)
+        if b["own"]:
+            chunks |= {(b["file"], at, known) for at, known in places_of(m, b, n)}
+        return read_link(m, t, b, n, shards)
+    return read_box_of_1(m, t, b, shards, chunks)
+
+
+def sizes_of(m, b, n):
+    plain = [min(m["chunk_bytes"], n - at) for at in range(0, n, m["chunk_bytes"])]
+    return plain, b.get("sizes", plain)
+
+
+def places_of(m, b, n):
+    at = b["bytes"][0]
+    for size, known in zip(sizes_of(m, b, n)[1], b["sums"]):
+        yield at, known
+        at += size
+
+
+def check_entry(t, b, shards):
+    """A box whose bytes are in its own shard is there under its key, unless it shares them."""
+    entry = shards[b["file"]][1].get(b.get("key", t["name"]))
+    if b["own"] and entry:
+        want(entry["data_offsets"] == b["bytes"], f"{t['name']}: header and part differ")
+        if "sizes" not in b:
+            want(entry["dtype"].lower() == t["dtype"] and entry["shape"] == b["extent"], f"{t['name']}: dtype or extent")
+
+
+def read_link(m, t, b, n, shards):
+    """Stored bytes, decoded, and XORed with those of their base."""
+    step, name, header = b["place"]
+    plain, sizes = sizes_of(m, b, n)
+    want(len(plain) == len(sizes) == len(b["sums"]), f"{t['name']}: sums and chunks differ in number")
+    want(sum(sizes) == b["bytes"][1] - b["bytes"][0], f"{t['name']}: sizes and bytes differ")
+    out = []
+    with open(shards.step_dir.parent / ("step-%020d" % step) / name, "rb") as file:
+        file.seek(header + b["bytes"][0])
+        for size, total, known in zip(sizes, plain, b["sums"]):
+            stored = file.read(size)
+            same(stored, known, f"{t['name']}: chunk {len(out)}")
+            out.append(decode(m["codec"], stored, total))
+    out = b"".join(out)
+    if "base" in b:
+        base = read_link(m, t, b["base"], n, shards)
+        out = bytes(np.frombuffer(out, np.uint8) ^ np.frombuffer(base, np.uint8))
+    return out
+
+
+def read_box_of_1(m, t, b, shards, chunks):
     n = math.prod(b["extent"]) * WIDTH[t["dtype"]]
     sums = numbers(b["sums"], "Q")
     plain = [min(m["chunk_bytes"], n - at) for at in range(0, n, m["chunk_bytes"])]
@@ -125,7 +229,7 @@ def read_box(m, t, b, shards, chunks):
     for size, total, known in zip(sizes, plain, sums):
         stored = data[at : at + size]
         same(stored, known, f"{t['name']}: chunk {len(out)}")
-        chunks.append((b["file"], at, known))
+        chunks.add((b["file"], at, known))
         out.append(decode(m["codec"], stored, total))
         at += size
     want(at == b["bytes"][1], f"{t['name']}: sizes and bytes differ")
@@ -150,8 +254,9 @@ def read_step(step_dir):
     """{name: (dtype, array of raw elements)} of a step folder; raises Bad."""
     step_dir = Path(step_dir)
     m = read_manifest(step_dir)
-    shards = [read_shard(step_dir, f) for f in m["files"]]
-    chunks, out = [], {}
+    shards = Shards(read_shard(step_dir, f) for f in m["files"])
+    shards.step_dir = step_dir
+    chunks, out = set(), {}
     for t in m["tensors"]:
         want(t["name"] not in out, f"{t['name']} is there twice")
         out[t["name"]] = (t["dtype"], read_tensor(m, t, shards, chunks))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints of version 1 that lie in tests/data/ckpt stay readable for ever, damaged ones stay refused.
- * `test_ckpt_golden write DIR` made them; nothing else may change them.
+ * Checkpoints that lie in tests/data/ckpt stay readable for ever, damaged ones stay refused: version 1, and
+ * version 2 in folders that begin with "v2-". `test_ckpt_golden write DIR` made them; nothing else may
+ * change them.
  */
 #include "ranks.h"
 
@@ -47,7 +48,8 @@ static dtp_status open_golden(const char *name, dtpi_files *files, dtpi_load **l
 
 static void test_good_checkpoints_stay_readable(void **state)
 {
-    static const char *const names[] = { "good", "good-zstd", "good-planes" };
+    static const char *const names[] = { "good", "good-zstd", "good-planes",
+                                         "v2-good", "v2-good-zstd", "v2-good-planes" };
     DTPI_AUTO(files) dtpi_files *files = NULL;
 
     (void)state;
@@ -83,6 +85,10 @@ static void test_bad_checkpoints_stay_refused(void **state)
         { "bad-manifest", DTP_ERR_CORRUPT, "manifest.json: checksum mismatch" },
         { "bad-manifest-cut", DTP_ERR_TRUNCATED, "manifest.json" },
         { "bad-none", DTP_ERR_NOT_FOUND, "manifest.json" },
+        { "v2-bad-part-flip", DTP_ERR_CORRUPT, "part-00001-of-00002" },
+        { "v2-bad-part-cut", DTP_ERR_TRUNCATED, "part-00001-of-00002" },
+        { "v2-bad-part-missing", DTP_ERR_NOT_FOUND, "part-00001-of-00002" },
+        { "v2-bad-part-other", DTP_ERR_FORMAT, "part-00001-of-00002.000000000002a007.bin: the part of another shard" },
     };
     DTPI_AUTO(files) dtpi_files *files = NULL;
 

@@ -138,12 +138,13 @@ static void test_large_boxes_cross_many_chunks(void **state)
     ranks_free(r, 2);
 }
 
-/* Every bit of a small checkpoint, shards and manifest, is missed by nothing. */
+/* Every bit of a small checkpoint, shard, part and manifest, is missed by nothing. */
 static void test_every_flipped_bit_is_found(void **state)
 {
     static const int64_t shape[] = { 40 };
     DTPI_AUTO(files) dtpi_files *files = mem_files();
     static const char *const names[] = { "ck/step-00000000000000000001/shard-00000-of-00001.0000000000001007.safetensors",
+                                         "ck/step-00000000000000000001/part-00000-of-00001.0000000000001007.bin",
                                          "ck/step-00000000000000000001/manifest.json" };
     uint64_t bytes = 0, n = 0;
     rank_run r[1];

@@ -49,17 +49,30 @@ static dtp_status try_body(const char *body)
     "\"id\":\"00000000000000ff\",\"codec\":\"none\",\"chunk_bytes\":4096,\"meta\":{\"a\":[1]}," FILES      \
     ",\"tensors\":[" TENSOR "]"
 
-/* BODY with the first `from` replaced. */
-static char *change(const char *from, const char *to)
+#define BODY2                                                                                       \
+    "{\"format\":\"dtp-ckpt\",\"version\":2,\"step\":3,\"world_size\":2,\"attempt\":0,\"generation\":0,"   \
+    "\"id\":\"00000000000000ff\",\"codec\":\"none\",\"chunk_bytes\":4096,\"parent\":2,\"lineage\":[2,1],"  \
+    "\"meta\":{\"a\":[1]},\"files\":[{\"name\":\"a.safetensors\",\"rank\":0,\"bytes\":4128,"             \
+    "\"header_bytes\":4096,\"header_sum\":\"0000000000000001\",\"digest\":\"0000000000000002\","         \
+    "\"part\":\"a.bin\",\"part_bytes\":200,\"part_sum\":\"0000000000000003\"}],"                        \
+    "\"tensors\":[{\"name\":\"v\",\"dtype\":\"i64\",\"shape\":[],\"boxes\":[[0]]},"                     \
+    "{\"name\":\"w\",\"dtype\":\"f32\",\"shape\":[2,4],\"boxes\":[[0,0,0,1,4],[0,1,0,1,4,\"w@1,0\"]]}]"
+
+/* `body` with the first `from` replaced. */
+static char *change_body(const char *body, const char *from, const char *to)
 {
-    static const char body[] = BODY;
     const char *at = strstr(body, from);
-    char *text = malloc(sizeof(body) + strlen(to));
+    char *text = malloc(strlen(body) + strlen(to) + 1);
 
     if (!at)
         fail_msg("%s is not there", from);
     sprintf(text, "%.*s%s%s", (int)(at - body), body, to, at + strlen(from));
     return text;
+}
+
+static char *change(const char *from, const char *to)
+{
+    return change_body(BODY, from, to);
 }
 
 static void test_good_manifest_is_read(void **state)
@@ -79,6 +92,28 @@ static void test_good_manifest_is_read(void **state)
     dtpi_manifest_free(&m);
 }
 
+static void test_good_manifest_of_version_2_is_read(void **state)
+{
+    dtpi_manifest m;
+    uint32_t i;
+
+    (void)state;
+    assert_ok(read_sealed(BODY2, &m));
+    assert_int_equal(m.version, 2);
+    assert_true(m.has_parent);
+    assert_int_equal(m.parent, 2);
+    assert_int_equal(m.n_lineage, 2);
+    assert_int_equal(m.lineage[1], 1);
+    assert_true(dtpi_mf_find(&m, "w", &i));
+    assert_int_equal(dtpi_mf_tensor_at(&m, i)->n_boxes, 2);
+    assert_string_equal(dtpi_mf_text(&m, dtpi_mf_box_at(&m, 1)->key_at), "w");
+    assert_string_equal(dtpi_mf_text(&m, dtpi_mf_box_at(&m, 2)->key_at), "w@1,0");
+    assert_int_equal(dtpi_mf_dims(&m, dtpi_mf_box_at(&m, 2)->dims_at)[0], 1);
+    assert_int_equal(dtpi_mf_file_at(&m, 0)->n_boxes, 3);
+    assert_false(dtpi_mf_file_at(&m, 0)->placed);
+    dtpi_manifest_free(&m);
+}
+
 static void test_members_may_come_in_any_order_and_unknown_ones_pass(void **state)
 {
     char *text = change("\"step\":3,", "");
@@ -94,11 +129,13 @@ static void test_members_may_come_in_any_order_and_unknown_ones_pass(void **stat
     free(text);
 }
 
-static const struct {
+static const struct change {
     const char *from, *to;
     dtp_status want;
 } cases[] = {
-    { "\"version\":1", "\"version\":2", DTP_ERR_VERSION },
+    { "\"version\":1", "\"version\":3", DTP_ERR_VERSION },
+    { "\"version\":1", "\"version\":0", DTP_ERR_VERSION },
+    { "\"version\":1", "\"version\":2", DTP_ERR_FORMAT },
     { "dtp-ckpt", "dtp_ckpt", DTP_ERR_FORMAT },
     { "\"step\":3", "\"step\":3,\"step\":3", DTP_ERR_FORMAT },
     { "\"step\":3,", "", DTP_ERR_FORMAT },
@@ -152,18 +189,50 @@ static const struct {
     { "\"tensors\":[", "\"tensors\":{", DTP_ERR_FORMAT },
 };
 
-static void test_one_wrong_thing_is_refused(void **state)
+static const struct change cases2[] = {
+    { "\"version\":2", "\"version\":1", DTP_ERR_FORMAT },
+    { "\"version\":2", "\"version\":3", DTP_ERR_VERSION },
+    { "\"parent\":2", "\"parent\":\"2\"", DTP_ERR_FORMAT },
+    { "[2,1]", "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]", DTP_ERR_FORMAT },
+    { "\"part\":\"a.bin\",", "", DTP_ERR_FORMAT },
+    { "\"part_bytes\":200,", "", DTP_ERR_FORMAT },
+    { "\"a.bin\"", "\"../a.bin\"", DTP_ERR_FORMAT },
+    { "\"name\":\"w\"", "\"name\":\"u\"", DTP_ERR_FORMAT },     /* not in order */
+    { "\"name\":\"w\"", "\"name\":\"v\"", DTP_ERR_FORMAT },
+    { "[[0]]", "[]", DTP_ERR_CORRUPT },
+    { "[[0]]", "[[0],[0]]", DTP_ERR_CORRUPT },
+    { "[[0]]", "[[1]]", DTP_ERR_FORMAT },
+    { "[[0]]", "[[]]", DTP_ERR_FORMAT },
+    { "[[0]]", "[[0,0,1]]", DTP_ERR_FORMAT },
+    { "[[0]]", "[[0,\"k\",1]]", DTP_ERR_FORMAT },
+    { "[[0]]", "[[-1]]", DTP_ERR_FORMAT },
+    { "[[0]]", "[0]", DTP_ERR_FORMAT },
+    { "[0,0,0,1,4]", "[0,0,0,1]", DTP_ERR_FORMAT },
+    { "[0,0,0,1,4]", "[0,0,0,1,5]", DTP_ERR_FORMAT },
+    { "[0,0,0,1,4]", "[0,0,0,1,3]", DTP_ERR_CORRUPT },
+    { "[0,0,0,1,4]", "[0,0,0,2,4]", DTP_ERR_CORRUPT },
+    { "[0,0,0,1,4]", "[0,0,0,1,4,5]", DTP_ERR_FORMAT },
+    { "[0,0,0,1,4]", "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]", DTP_ERR_FORMAT },
+};
+
+static void try_changes(const char *body, const struct change *changes, size_t n)
 {
-    (void)state;
-    for (size_t i = 0; i < DTPI_ARRAY_LEN(cases); i++) {
-        char *text = change(cases[i].from, cases[i].to);
+    for (size_t i = 0; i < n; i++) {
+        char *text = change_body(body, changes[i].from, changes[i].to);
         const dtp_status got = try_body(text);
-        if (got != cases[i].want)
-            fail_msg("%s -> %s: expected %s, got %s: %s", cases[i].from, cases[i].to,
-                     dtp_status_name(cases[i].want), dtp_status_name(got), check_err.text);
+        if (got != changes[i].want)
+            fail_msg("%s -> %s: expected %s, got %s: %s", changes[i].from, changes[i].to,
+                     dtp_status_name(changes[i].want), dtp_status_name(got), check_err.text);
         assert_text("manifest.json");
         free(text);
     }
+}
+
+static void test_one_wrong_thing_is_refused(void **state)
+{
+    (void)state;
+    try_changes(BODY, cases, DTPI_ARRAY_LEN(cases));
+    try_changes(BODY2, cases2, DTPI_ARRAY_LEN(cases2));
 }
 
 static void test_sizes_of_coded_chunks_are_taken(void **state)
@@ -197,7 +266,7 @@ static void test_what_is_read_writes_back_the_same(void **state)
     dtpi_manifest m, again;
 
     (void)state;
-    assert_ok(read_sealed(BODY, &m));
+    assert_ok(read_sealed(BODY2, &m));
     assert_ok(dtpi_manifest_write(&m, &one, ERR));
     assert_ok(dtpi_manifest_read(A, (char *)one.data, one.len, "m", &again, ERR));
     assert_ok(dtpi_manifest_write(&again, &two, ERR));
@@ -242,6 +311,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good_manifest_is_read),
+        cmocka_unit_test(test_good_manifest_of_version_2_is_read),
         cmocka_unit_test(test_members_may_come_in_any_order_and_unknown_ones_pass),
         cmocka_unit_test(test_one_wrong_thing_is_refused),
         cmocka_unit_test(test_sizes_of_coded_chunks_are_taken),
