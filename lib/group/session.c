@@ -260,6 +260,17 @@ static void say_lost(const struct session *s, dtpi_verdict *v)
     dtpi_free(a, numbers, v->n_failed * sizeof(*numbers));
 }
 
+/*
+ * The agent that ends had not proven itself yet: it may be that of the group before. Its connection and its
+ * process end in either order, or at once.
+ */
+static bool comes_again(struct session *s)
+{
+    if (s->may_try_again && s->state == SESSION_PROVING)
+        s->state = SESSION_AGAIN;
+    return s->may_try_again && s->state == SESSION_AGAIN;
+}
+
 /* The agent is gone: with its host, or with the node's shim. */
 static void agent_died(struct session *s)
 {
@@ -267,6 +278,8 @@ static void agent_died(struct session *s)
     int32_t *lost = NULL;
     const dtp_allocator *a = dtpi_ctx_alloc(s->ctx);
 
+    if (comes_again(s))
+        return;
     s->agent_gone = true;
     if (s->state == SESSION_FAILED)
         return;
@@ -421,11 +434,10 @@ static void link_closed(dtpi_link *link, void *user, dtp_status why)
     struct session *s = user;
 
     (void)link;
-    if (s->state == SESSION_AGAIN || s->state == SESSION_FAILED)
+    if (comes_again(s) || s->state == SESSION_AGAIN || s->state == SESSION_FAILED)
         return;
-    /* It did not take this rank in: busy, out of memory, or that of the group before, which ends. */
-    if (s->state < SESSION_MEMBER && !s->agent_left &&
-        ((s->may_try_again && s->state == SESSION_PROVING) || agent_lives(s)))
+    /* It did not take this rank in: busy, or out of memory. */
+    if (s->state < SESSION_MEMBER && !s->agent_left && agent_lives(s))
         s->state = SESSION_AGAIN;
     else if (s->state == SESSION_MEMBER && !s->agent_left && agent_lives(s))
         agent_lost(s, why);
