@@ -68,7 +68,8 @@ uint32_t dtpi_mf_stored_bytes(const dtpi_manifest *m, const dtpi_mf_box *b, uint
 {
     if (b->sizes_at == DTPI_NO_SIZES)
         return dtpi_mf_chunk_bytes(m, bytes, i);
-    return *DTPI_MF_GET(uint32_t, m->sizes, b->sizes_at + i);
+    const uint32_t n = *DTPI_MF_GET(uint32_t, m->sizes, b->sizes_at + i);
+    return b->base == DTPI_NO_BASE ? n : n & ~DTPI_CHUNK_ALONE;
 }
 
 const dtpi_mf_tensor *dtpi_mf_tensor_of(const dtpi_manifest *m, uint32_t i)

@@ -22,6 +22,8 @@ enum {
 #define DTPI_NO_SIZES UINT64_MAX
 #define DTPI_NO_SUMS UINT64_MAX         /* files of others: no sums are known */
 #define DTPI_NO_BASE UINT32_MAX
+#define DTPI_NO_PLAIN 0                 /* the first sum is never a chunk's */
+#define DTPI_CHUNK_ALONE (1u << 31)     /* in a size: the chunk has no base though its box has */
 #define DTPI_NO_PART UINT32_MAX
 
 /*
@@ -61,6 +63,7 @@ typedef struct dtpi_mf_box {
     uint64_t begin, end;        /* of its stored bytes behind the file's header */
     uint64_t sums_at;           /* a sum per chunk, in `sums`; DTPI_NO_SUMS: none are known */
     uint64_t sizes_at;          /* stored bytes of each chunk, in `sizes`; DTPI_NO_SIZES: as plain */
+    uint64_t plain_at;          /* a sum per plain chunk, in `sums`; DTPI_NO_PLAIN: none are known */
     uint64_t n_chunks;
 } dtpi_mf_box;
 

@@ -12,7 +12,7 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "numbers are stored as they lie in memory");
-static_assert(sizeof(dtpi_part_head) == 80 && sizeof(dtpi_part_range) == 40 &&
+static_assert(sizeof(dtpi_part_head) == 80 && sizeof(dtpi_part_range) == 48 &&
                   sizeof(dtpi_part_file) == 32,
               "as docs/formats/ckpt.md says");
 
@@ -116,6 +116,7 @@ static bool range_fits(const dtpi_part_view *v, uint64_t i)
 
     return r->file <= h->n_files && r->begin <= r->end && r->sums_at <= h->n_sums &&
            (r->sizes_at == DTPI_NO_SIZES || r->sizes_at <= h->n_sizes) &&
+           r->plain_at <= h->n_sums &&
            (r->base == DTPI_NO_BASE ||
             (r->base > i && r->base >= h->n_boxes && r->base < h->n_ranges));
 }

@@ -29,6 +29,7 @@ typedef struct dtpi_part_range {
     uint64_t begin, end;        /* behind the file's header */
     uint64_t sums_at;           /* a sum per chunk */
     uint64_t sizes_at;          /* stored bytes of each chunk; DTPI_NO_SIZES: as plain */
+    uint64_t plain_at;          /* a sum per plain chunk; DTPI_NO_PLAIN: none are known */
 } dtpi_part_range;
 
 /* A shard of an earlier step. */

@@ -105,7 +105,7 @@ static dtp_status place_range(const placing *p, uint64_t i, uint64_t bytes, cons
     const dtpi_part_range *r = &p->v->ranges[i];
     const uint64_t n = bytes / p->m->chunk_bytes + (bytes % p->m->chunk_bytes != 0);
 
-    if (n > h->n_sums - r->sums_at ||
+    if (n > h->n_sums - r->sums_at || n > h->n_sums - r->plain_at ||
         (r->sizes_at != DTPI_NO_SIZES && n > h->n_sizes - r->sizes_at))
         return bad(p, name, "a range has not a sum per chunk");
     b->file = r->file ? p->first_file + r->file - 1 : p->home;
@@ -114,6 +114,7 @@ static dtp_status place_range(const placing *p, uint64_t i, uint64_t bytes, cons
     b->n_chunks = n;
     b->sums_at = p->sums_at + r->sums_at;
     b->sizes_at = r->sizes_at == DTPI_NO_SIZES ? DTPI_NO_SIZES : p->sizes_at + r->sizes_at;
+    b->plain_at = r->plain_at == DTPI_NO_PLAIN ? DTPI_NO_PLAIN : p->sums_at + r->plain_at;
     b->base = r->base == DTPI_NO_BASE
                   ? DTPI_NO_BASE
                   : (uint32_t)(p->first_base + (r->base - h->n_boxes));

@@ -136,6 +136,7 @@ typedef struct writer {
     sink sink;
     dtpi_codec codec;
     uint8_t *scratch;           /* an encoded chunk */
+    dtpi_buf plains;            /* uint64_t: sums of plain chunks, where chunks are coded */
 } writer;
 
 static dtp_status put_chunk(writer *w, const uint8_t *data, size_t bytes, dtp_dtype dtype,
@@ -150,8 +151,11 @@ static dtp_status put_chunk(writer *w, const uint8_t *data, size_t bytes, dtp_dt
     const uint64_t sum = dtpi_sum64(stored, n);
     const uint32_t size = (uint32_t)n;
     dtpi_buf_append(&w->part->sums, &sum, sizeof(sum));
-    if (w->codec.ops->encode)
+    if (w->codec.ops->encode) {
+        const uint64_t plain = stored == data ? sum : dtpi_sum64(data, bytes);
         dtpi_buf_append(&w->part->sizes, &size, sizeof(size));
+        dtpi_buf_append(&w->plains, &plain, sizeof(plain));
+    }
     return sink_put(&w->sink, stored, n, err);
 }
 
@@ -172,6 +176,21 @@ static dtp_status put_piece(writer *w, const dtpi_piece *p, uint64_t data_at, dt
     }
     r->end = w->sink.at + w->sink.staged - data_at;
     return w->part->sums.failed || w->part->sizes.failed ? dtpi_fail_nomem(err, 0) : DTP_OK;
+}
+
+/* Sums of plain chunks go behind those of the shard, in the same order; uncoded they are the same. */
+static dtp_status put_plains(writer *w, dtp_error *err)
+{
+    const uint64_t behind = w->part->sums.len / sizeof(uint64_t) - 1;
+    const bool coded = w->codec.ops->encode != NULL;
+
+    for (size_t i = 0; i < w->in->layout->n; i++) {
+        dtpi_part_range *r = range_of(w->part, dtpi_layout_get(w->in->layout, i));
+        r->plain_at = r->sums_at + (coded ? behind : 0);
+    }
+    if (w->plains.failed || !dtpi_buf_append(&w->part->sums, w->plains.data, w->plains.len))
+        return dtpi_fail_nomem(err, w->plains.len);
+    return DTP_OK;
 }
 
 /* Everything between making the file and closing it. */
@@ -201,7 +220,7 @@ static dtp_status put_all(writer *w, size_t header_bytes, dtp_error *err)
     w->out->header_bytes = header_bytes;
     w->out->bytes = w->sink.at;
     w->out->digest = dtpi_sum64(sums, w->part->sums.len);
-    return DTP_OK;
+    return put_plains(w, err);
 }
 
 static dtp_status put_file(writer *w, size_t header_bytes, dtp_error *err)
@@ -249,7 +268,8 @@ dtp_status dtpi_shard_write(const dtp_allocator *a, const dtpi_shard_in *in, dtp
                             dtpi_written *out, dtp_error *err)
 {
     DTPI_AUTO_BUF dtpi_buf header = dtpi_buf_init(a);
-    writer w = { .in = in, .part = part, .out = out, .sink = { .a = a, .files = in->files } };
+    writer w = { .in = in, .part = part, .out = out, .sink = { .a = a, .files = in->files },
+                 .plains = dtpi_buf_init(a) };
 
     dtp_status st = begin_part(in, part, err);
     if (st >= 0)
@@ -267,5 +287,6 @@ dtp_status dtpi_shard_write(const dtp_allocator *a, const dtpi_shard_in *in, dtp
     dtpi_free(a, w.sink.stage, STAGE_BYTES);
     dtpi_free(a, w.scratch, in->chunk_bytes);
     dtpi_codec_close(&w.codec);
+    dtpi_buf_free(&w.plains);
     return st;
 }

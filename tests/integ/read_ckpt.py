@@ -87,27 +87,31 @@ def place_boxes(step_dir, m, f, boxes):
     magic, version, chunk_bytes, step, id_, rank, world, n_boxes, n_ranges, n_sums, n_sizes, n_files, n_text = struct.unpack_from("<8sIIQQIIQQQQII", raw)
     want(magic == b"dtp-part" and version == 1, f"{f['part']}: not a part of version 1")
     want((chunk_bytes, step, id_, rank, world) == (m["chunk_bytes"], m["step"], int(m["id"], 16), f["rank"], m["world_size"]), f"{f['part']}: of another shard")
-    want(len(raw) == 80 + 40 * n_ranges + 32 * n_files + 8 * n_sums + 4 * n_sizes + n_text + 8, f"{f['part']}: counts")
+    want(len(raw) == 80 + 48 * n_ranges + 32 * n_files + 8 * n_sums + 4 * n_sizes + n_text + 8, f"{f['part']}: counts")
     want(n_boxes == len(boxes), f"{f['part']}: boxes")
-    at_files = 80 + 40 * n_ranges
+    at_files = 80 + 48 * n_ranges
     at_sums = at_files + 32 * n_files
     sums = struct.unpack_from(f"<{n_sums}Q", raw, at_sums)
     sizes = struct.unpack_from(f"<{n_sizes}I", raw, at_sums + 8 * n_sums)
     text = raw[at_sums + 8 * n_sums + 4 * n_sizes : -8]
-    ranges = [struct.unpack_from("<IIQQQQ", raw, 80 + 40 * i) for i in range(n_ranges)]
+    ranges = [struct.unpack_from("<IIQQQQQ", raw, 80 + 48 * i) for i in range(n_ranges)]
     others = [struct.unpack_from("<QQQII", raw, at_files + 32 * i) for i in range(n_files)]
     places = [(m["step"], f["name"], f["header_bytes"])]
     places += [(step, text[at : at + n].decode(), header) for step, _, header, at, n in others]
 
     def link(i, n):
-        file, base, begin, end, sums_at, sizes_at = ranges[i]
+        file, base, begin, end, sums_at, sizes_at, plain_at = ranges[i]
         chunks = -(-n // chunk_bytes)
         out = {"place": places[file], "bytes": [begin, end], "sums": sums[sums_at : sums_at + chunks], "own": file == 0}
         if sizes_at != 2**64 - 1:
             out["sizes"] = sizes[sizes_at : sizes_at + chunks]
+        out["plain"] = sums[plain_at : plain_at + chunks] if plain_at else None
         if base != 2**32 - 1:
             want(n_boxes <= base < n_ranges and base > i, f"{f['part']}: base")
             out["base"] = link(base, n)
+            out["alone"] = [size >> 31 for size in out.get("sizes", [0] * chunks)]
+            if "sizes" in out:
+                out["sizes"] = [size & 2**31 - 1 for size in out["sizes"]]
         return out
 
     for i, (t, b) in enumerate(boxes):
@@ -140,8 +144,28 @@ def unzstd(stored, n):
     return zstandard.ZstdDecompressor().decompress(stored, max_output_size=n)
 
 
-def decode_planes(stored, n):
-    want(stored[0] < 8, "planes: unknown kind of unit")
+def decode_planes(stored, n, depth=0):
+    want(stored[0] < 16, "planes: unknown kind of unit")
+    return decode_sparse(stored, n, depth) if stored[0] & 8 else decode_dense(stored, n)
+
+
+def decode_sparse(stored, n, depth):
+    """Bits say which units are there; the units follow."""
+    want(depth < 3, "planes: sparse bits of sparse bits")
+    width = 1 << (stored[0] & 3)
+    units, cut = n // width, 5 + int.from_bytes(stored[1:5], "little")
+    n_bits = -(-units // 8)
+    bits = stored[5:cut] if cut - 5 == n_bits else decode_planes(stored[5:cut], n_bits, depth + 1)
+    there = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+    want(not there[units:].any(), "planes: a bit behind the last unit")
+    n_values, rest = int(there.sum()) * width, stored[cut:]
+    values = rest if len(rest) == n_values else decode_planes(rest, n_values, 3)
+    out = np.zeros((units, width), np.uint8)
+    out[there[:units] == 1] = np.frombuffer(values, np.uint8).reshape(-1, width)
+    return out.tobytes()
+
+
+def decode_dense(stored, n):
     width, turned, at, out = 1 << (stored[0] & 3), stored[0] & 4, 1, bytearray()
     while len(out) < n:
         units, heads, planes = min(131072, (n - len(out)) // width), at, []
@@ -195,23 +219,26 @@ def check_entry(t, b, shards):
 
 
 def read_link(m, t, b, n, shards):
-    """Stored bytes, decoded, and XORed with those of their base."""
+    """Stored bytes, decoded, and those that do not stand alone XORed with those of their base."""
     step, name, header = b["place"]
     plain, sizes = sizes_of(m, b, n)
     want(len(plain) == len(sizes) == len(b["sums"]), f"{t['name']}: sums and chunks differ in number")
     want(sum(sizes) == b["bytes"][1] - b["bytes"][0], f"{t['name']}: sizes and bytes differ")
-    out = []
+    base = read_link(m, t, b["base"], n, shards) if "base" in b else None
+    out, at = [], 0
     with open(shards.step_dir.parent / ("step-%020d" % step) / name, "rb") as file:
         file.seek(header + b["bytes"][0])
-        for size, total, known in zip(sizes, plain, b["sums"]):
+        for i, (size, total, known) in enumerate(zip(sizes, plain, b["sums"])):
             stored = file.read(size)
-            same(stored, known, f"{t['name']}: chunk {len(out)}")
-            out.append(decode(m["codec"], stored, total))
-    out = b"".join(out)
-    if "base" in b:
-        base = read_link(m, t, b["base"], n, shards)
-        out = bytes(np.frombuffer(out, np.uint8) ^ np.frombuffer(base, np.uint8))
-    return out
+            same(stored, known, f"{t['name']}: chunk {i}")
+            chunk = decode(m["codec"], stored, total)
+            if base is not None and not b["alone"][i]:
+                chunk = bytes(np.frombuffer(chunk, np.uint8) ^ np.frombuffer(base[at : at + total], np.uint8))
+            if b["plain"]:
+                same(chunk, b["plain"][i], f"{t['name']}: plain chunk {i}")
+            out.append(chunk)
+            at += total
+    return b"".join(out)
 
 
 def read_box_of_1(m, t, b, shards, chunks):

@@ -113,7 +113,7 @@ static void test_range_of_another_size_is_refused(void **state)
 }
 
 /* Offsets of numbers in the part. */
-enum { HEAD = 0, RANGES = 80, FILES = RANGES + 5 * 40, SUMS = FILES + 32, TEXT = SUMS + 6 * 8 + 2 * 4 };
+enum { HEAD = 0, RANGES = 80, FILES = RANGES + 5 * 48, SUMS = FILES + 32, TEXT = SUMS + 6 * 8 + 2 * 4 };
 
 static const struct {
     size_t at, width;
@@ -130,7 +130,7 @@ static const struct {
     { HEAD + 40, 8, 2, DTP_ERR_FORMAT },
     { HEAD + 40, 8, 6, DTP_ERR_FORMAT },
     { HEAD + 48, 8, 4, DTP_ERR_FORMAT },
-    { HEAD + 48, 8, UINT64_MAX / 40 + 2, DTP_ERR_FORMAT },
+    { HEAD + 48, 8, UINT64_MAX / 48 + 2, DTP_ERR_FORMAT },
     { HEAD + 56, 8, UINT64_MAX / 8 + 7, DTP_ERR_FORMAT },
     { HEAD + 64, 8, UINT64_MAX / 4 + 3, DTP_ERR_FORMAT },
     { HEAD + 72, 4, UINT32_MAX, DTP_ERR_FORMAT },
@@ -144,10 +144,12 @@ static const struct {
     { RANGES + 24, 8, 6, DTP_ERR_FORMAT },              /* no sum for its chunk */
     { RANGES + 24, 8, UINT64_MAX, DTP_ERR_FORMAT },
     { RANGES + 32, 8, 2, DTP_ERR_FORMAT },
-    { RANGES + 40 + 8, 8, 4095, DTP_ERR_FORMAT },       /* an overlap */
-    { RANGES + 120 + 4, 4, 3, DTP_ERR_FORMAT },         /* a base of its own */
-    { RANGES + 120 + 16, 8, 4001, DTP_ERR_FORMAT },
-    { RANGES + 160 + 8, 8, 9000, DTP_ERR_FORMAT },
+    { RANGES + 40, 8, 6, DTP_ERR_FORMAT },              /* no plain sum */
+    { RANGES + 40, 8, UINT64_MAX, DTP_ERR_FORMAT },
+    { RANGES + 48 + 8, 8, 4095, DTP_ERR_FORMAT },       /* an overlap */
+    { RANGES + 144 + 4, 4, 3, DTP_ERR_FORMAT },         /* a base of its own */
+    { RANGES + 144 + 16, 8, 4001, DTP_ERR_FORMAT },
+    { RANGES + 192 + 8, 8, 9000, DTP_ERR_FORMAT },
     { FILES, 8, 1, DTP_ERR_FORMAT },                    /* not in the lineage */
     { FILES + 8, 8, 8900, DTP_ERR_FORMAT },
     { FILES + 16, 8, 9001, DTP_ERR_FORMAT },
