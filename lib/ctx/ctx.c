@@ -72,15 +72,19 @@ void dtpi_ctx_set_slot(dtp_ctx *ctx, dtpi_slot slot, void *value,
     ctx->slot_order[ctx->n_slots++] = slot;
 }
 
+static void close_slot(dtp_ctx *ctx, dtpi_slot slot)
+{
+    void *value = ctx->slots[slot].value;
+
+    ctx->slots[slot].value = NULL;
+    if (value)
+        ctx->slots[slot].close(ctx, value);
+}
+
 static void close_slots(dtp_ctx *ctx)
 {
-    while (ctx->n_slots > 0) {
-        const dtpi_slot slot = ctx->slot_order[--ctx->n_slots];
-        void *value = ctx->slots[slot].value;
-
-        ctx->slots[slot].value = NULL;
-        ctx->slots[slot].close(ctx, value);
-    }
+    while (ctx->n_slots > 0)
+        close_slot(ctx, ctx->slot_order[--ctx->n_slots]);
 }
 
 int dtp_ctx_fd(const dtp_ctx *ctx)
@@ -117,6 +121,7 @@ static void ctx_init(dtp_ctx *ctx, const dtp_ctx_opts *o, const dtp_allocator *a
     ctx->pid = getpid();
     ctx->epoll_fd = ctx->event_fd = ctx->timer_fd = -1;
     ctx->post_tail = &ctx->post_head;
+    ctx->deferred_tail = &ctx->deferred_head;
     pthread_mutex_init(&ctx->post_mutex, NULL);
 }
 
@@ -156,7 +161,10 @@ dtp_status dtp_ctx_open(const dtp_ctx_opts *user, dtp_ctx **ctx_out, dtp_error *
 /* Work that ends, cancels and news on their way hold memory: let them arrive. */
 static void settle(dtp_ctx *ctx)
 {
+    /* Its threads use the pool and the loop. */
+    close_slot(ctx, DTPI_SLOT_CKPT);
     dtpi_pool_stop(ctx);
+    dtpi_loop_post_deferred(ctx);
     while (dtpi_loop_run_posted(ctx))
         continue;
     close_slots(ctx);
@@ -170,12 +178,16 @@ void dtp_ctx_close(dtp_ctx *ctx)
 {
     if (!ctx)
         return;
+    /* A helper may be inside. */
+    const bool entered = dtpi_ctx_alive(ctx) && dtpi_ctx_enter(ctx, NULL) >= 0;
     ctx->closing = true;
     /* A forked child has no workers, and may have inherited held mutexes. */
     if (dtpi_ctx_alive(ctx))
         settle(ctx);
     else
         close_slots(ctx);
+    if (entered)
+        dtpi_ctx_leave(ctx);
     dtpi_loop_close(ctx);
     dtpi_pool_free(ctx);
     dtpi_lock_close(ctx);

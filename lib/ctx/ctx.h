@@ -26,6 +26,7 @@ const dtpi_log *dtpi_ctx_log(const dtp_ctx *ctx);
 typedef enum dtpi_slot {
     DTPI_SLOT_GPU,
     DTPI_SLOT_NET,
+    DTPI_SLOT_CKPT,             /* closed first, while the loop and the pool still run */
     DTPI_SLOT_END
 } dtpi_slot;
 
@@ -129,6 +130,16 @@ dtp_status dtpi_ctx_wait(dtp_ctx *ctx, bool (*done)(void *user), void *user, int
 dtp_status dtpi_ctx_wait_lending(dtp_ctx *ctx, bool (*done)(void *user), void *user,
                                  int64_t deadline_ns, dtp_error *err);
 
+/*
+ * For a thread of the library's own, outside the context: returns when done(user), which looks at atomics
+ * alone; meanwhile it runs the loop wherever nobody else does, without calling functions of the user.
+ * Whoever makes done(user) true says so with dtpi_ctx_help_news, from any thread.
+ */
+void dtpi_ctx_help(dtp_ctx *ctx, bool (*done)(void *user), void *user);
+void dtpi_ctx_help_news(dtp_ctx *ctx);
+/* For waits inside the context that do not dispatch (spins): one such turn where a helper waits for it. */
+void dtpi_ctx_help_turn(dtp_ctx *ctx);
+
 /* Asks the caller's `interrupted`, for loops that do not dispatch (spins). */
 bool dtpi_ctx_interrupted(dtp_ctx *ctx);
 
@@ -161,6 +172,9 @@ typedef struct dtpi_op_ops {
     const char *name;
     /* Optional: on the context's thread, while it runs; should end the op soon, may end it now. */
     void (*cancel)(dtp_op *op);
+    /* Optional: dtp_op_status, or a wait, told a failure. Any thread. */
+    void (*told)(const dtp_op *op);
+    bool outlives_handle;       /* it is not cancelled when its handle is given back */
     /* Optional: the last reference is gone, free dtpi_op_owner. Any thread that frees the handle. */
     void (*destroy)(dtp_op *op);
 } dtpi_op_ops;
@@ -169,6 +183,11 @@ typedef struct dtpi_op_ops {
 dtp_status dtpi_op_new(dtp_ctx *ctx, const dtpi_op_ops *ops, void *owner, dtp_op **op_out,
                        dtp_error *err);
 void *dtpi_op_owner(const dtp_op *op);
+/*
+ * Called when it ends, on the context's thread, before anybody waits on; set before it can end. It may free
+ * the handle.
+ */
+void dtpi_op_on_end(dtp_op *op, void (*fn)(void *user, dtp_op *op), void *user);
 /* Ends it, once; `detail` (NULL: a text is made) is copied. The owner's reference is given up. */
 void dtpi_op_end(dtp_op *op, dtp_status status, const dtp_error *detail);
 

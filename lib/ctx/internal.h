@@ -40,7 +40,7 @@ struct dtp_ctx {
     uint32_t n_slots;
 
     /* lock.c */
-    _Atomic uint32_t lock;      /* 0 free, 1 held, 2 held and wanted */
+    _Atomic uint32_t lock;      /* 0 free, 1 held, 2 held and wanted, 3 held by a helper */
     _Atomic uintptr_t owner;
     uint32_t depth;
     _Atomic uint32_t n_wanting; /* threads that wait for the lock to begin a call */
@@ -50,6 +50,12 @@ struct dtp_ctx {
     _Atomic bool is_lending;    /* who holds it would lend it */
     const _Atomic uint32_t *fork_mark;  /* 1 here, 0 in a forked child */
     pid_t pid;
+
+    /* help.c */
+    _Atomic uint32_t n_helpers; /* threads inside dtpi_ctx_help */
+    _Atomic uint32_t help_news; /* counts what they should look at */
+    bool is_helped;             /* this turn is for them: no function of the user is called */
+    dtpi_task *deferred_head, **deferred_tail;
 
     /* loop.c */
     int epoll_fd, event_fd, timer_fd;
@@ -101,6 +107,13 @@ void dtpi_lock_news(dtp_ctx *ctx);
 bool dtpi_lock_is_wanted(const dtp_ctx *ctx);
 /* Lets others in and comes back. */
 void dtpi_lock_lend(dtp_ctx *ctx, int64_t deadline_ns);
+/* Takes a free lock that nobody wants, so that a caller who comes waits for it in any mode. */
+bool dtpi_lock_try_help(dtp_ctx *ctx);
+
+/* help.c */
+/* True: the turn is a helper's, and the task waits for the next that is not. */
+bool dtpi_loop_defer(dtp_ctx *ctx, dtpi_task *t);
+void dtpi_loop_post_deferred(dtp_ctx *ctx);
 
 /* pool.c */
 dtp_status dtpi_pool_open(dtp_ctx *ctx, uint32_t n_threads, dtp_error *err);

@@ -2,7 +2,7 @@
 /*
  * lock.c - one thread at a time in a context, and knowing a forked child without a system call.
  *
- * The lock is a word: 0 free, 1 held, 2 held and wanted. A page that the kernel wipes in a forked
+ * The lock is a word: 0 free, 1 held, 2 held and wanted, 3 held by a helper (help.c). A page that the kernel wipes in a forked
  * child tells parent and child apart. Who waits inside for something that another thread's turn can
  * bring as well lends the lock meanwhile: to new callers at once, and when something happened to each of
  * the others that wait inside (they rest), which then see whether it was for them.
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096, REST_MS = 50, HANDOVER_MS = 2 };
+enum { PAGE_BYTES = 4096, REST_MS = 50, HANDOVER_MS = 2, HELPED = 3 };
 
 dtp_status dtpi_lock_open(dtp_ctx *ctx, dtp_error *err)
 {
@@ -117,6 +117,18 @@ void dtpi_lock_lend(dtp_ctx *ctx, int64_t deadline_ns)
         ctx->n_stale--;
 }
 
+bool dtpi_lock_try_help(dtp_ctx *ctx)
+{
+    uint32_t free_word = 0;
+
+    if (atomic_load(&ctx->n_wanting) ||
+        !atomic_compare_exchange_strong_explicit(&ctx->lock, &free_word, HELPED,
+                                                 memory_order_acquire, memory_order_relaxed))
+        return false;
+    become_owner(ctx);
+    return true;
+}
+
 dtp_status dtpi_ctx_enter(dtp_ctx *ctx, dtp_error *err)
 {
     const uintptr_t self = (uintptr_t)pthread_self();
@@ -135,7 +147,8 @@ dtp_status dtpi_ctx_enter(dtp_ctx *ctx, dtp_error *err)
         ctx->depth++;
         return DTP_OK;
     }
-    if (atomic_load_explicit(&ctx->busy, memory_order_relaxed) == DTP_BUSY_FAIL)
+    if (free_word != HELPED &&
+        atomic_load_explicit(&ctx->busy, memory_order_relaxed) == DTP_BUSY_FAIL)
         return dtpi_fail(err, DTP_ERR_BUSY, "another thread is using this context");
     lock_want(ctx);
     dtpi_lock_news(ctx);

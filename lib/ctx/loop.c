@@ -302,6 +302,8 @@ static int sleep_ms(dtp_ctx *ctx, int64_t deadline_ns)
 
 dtp_status dtpi_loop_turn(dtp_ctx *ctx, int64_t deadline_ns, bool *ran_out, dtp_error *err)
 {
+    if (!ctx->is_helped)
+        dtpi_loop_post_deferred(ctx);
     if (!ctx->has_arm_work)
         arm_sources(ctx);
     const int n = epoll_wait(ctx->epoll_fd, ctx->batch, DTPI_LOOP_BATCH,

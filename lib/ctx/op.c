@@ -11,11 +11,13 @@ struct dtp_op {
     void *owner;
     _Atomic int status;
     dtp_error error;
-    dtp_op_fn fn;
+    _Atomic dtp_op_fn fn;
     void *fn_user;
+    void (*on_end)(void *user, dtp_op *op);
+    void *on_end_user;
     _Atomic uint32_t n_refs;
     _Atomic bool cancel_posted;
-    bool told;                  /* fn was called or is on its way */
+    _Atomic bool told;          /* fn was called or is on its way */
     dtpi_task cancel_task;
     dtpi_task tell_task;
 };
@@ -54,15 +56,19 @@ static void tell(dtpi_task *t)
 {
     dtp_op *op = DTPI_CONTAINER(t, dtp_op, tell_task);
 
-    if (op->fn && !op->ctx->closing)
-        op->fn(op->fn_user, op, atomic_load(&op->status));
+    if (dtpi_loop_defer(op->ctx, t))
+        return;
+    const dtp_op_fn fn = atomic_load(&op->fn);
+    if (fn && !op->ctx->closing)
+        fn(op->fn_user, op, atomic_load(&op->status));
     op_unref(op);
 }
 
-/* Callbacks run only inside dispatch, so the news travels as a task. */
+/* Callbacks run only inside dispatch, so the news travels as a task, once. */
 static void post_tell(dtp_op *op)
 {
-    op->told = true;
+    if (atomic_exchange(&op->told, true))
+        return;
     atomic_fetch_add(&op->n_refs, 1);
     op->tell_task.run = tell;
     dtpi_post(op->ctx, &op->tell_task);
@@ -75,9 +81,12 @@ void dtpi_op_end(dtp_op *op, dtp_status status, const dtp_error *detail)
         op->error = *detail;
     else
         dtpi_fail(&op->error, status, "%s: %s", op->ops->name, dtp_status_text(status));
-    atomic_store_explicit(&op->status, status, memory_order_release);
-    if (op->fn && !op->told)
+    /* The status before the function: who sets one meanwhile sees the other (dtp_op_on_done). */
+    atomic_store(&op->status, status);
+    if (atomic_load(&op->fn))
         post_tell(op);
+    if (op->on_end)
+        op->on_end(op->on_end_user, op);
     op_unref(op);
 }
 
@@ -85,18 +94,26 @@ dtp_status dtp_op_status(const dtp_op *op, dtp_error *err)
 {
     const dtp_status st = atomic_load_explicit(&op->status, memory_order_acquire);
 
+    if (st < 0 && op->ops->told)
+        op->ops->told(op);
     if (st < 0 && err)
         *err = op->error;
     return st;
+}
+
+void dtpi_op_on_end(dtp_op *op, void (*fn)(void *user, dtp_op *op), void *user)
+{
+    op->on_end = fn;
+    op->on_end_user = user;
 }
 
 void dtp_op_on_done(dtp_op *op, dtp_op_fn fn, void *user)
 {
     if (!dtpi_ctx_alive(op->ctx))
         return;
-    op->fn = fn;
     op->fn_user = user;
-    if (fn && !op->told && atomic_load(&op->status) != DTP_PENDING)
+    atomic_store(&op->fn, fn);
+    if (fn && atomic_load(&op->status) != DTP_PENDING)
         post_tell(op);
 }
 
@@ -149,7 +166,8 @@ void dtp_op_free(dtp_op *op)
 {
     if (!op)
         return;
-    op->fn = NULL;
-    dtp_op_cancel(op);
+    atomic_store(&op->fn, NULL);
+    if (!op->ops->outlives_handle)
+        dtp_op_cancel(op);
     op_unref(op);
 }
