@@ -102,13 +102,13 @@ static dtp_status coll_open(dtp_group *group, int64_t deadline_ns, dtp_error *er
         destroy(&c->guest);
         return st;
     }
-    *dtpi_group_guest_slot(group) = &c->guest;
+    *dtpi_group_guest_slot(group, DTPI_GUEST_COLL) = &c->guest;
     return DTP_OK;
 }
 
 dtp_status dtpi_coll_get(dtp_group *group, int64_t deadline_ns, dtpi_coll **coll_out, dtp_error *err)
 {
-    dtpi_group_guest **slot = dtpi_group_guest_slot(group);
+    dtpi_group_guest **slot = dtpi_group_guest_slot(group, DTPI_GUEST_COLL);
 
     if (DTPI_UNLIKELY(!*slot)) {
         const dtp_status st = coll_open(group, deadline_ns, err);

@@ -216,6 +216,9 @@ static dtp_status idle_slow(dtpi_shm *e, dtpi_shm_wait *w, dtp_error *err)
         sched_yield();
         return DTP_OK;
     }
+    /* A member that is waited for may itself wait for a save in the background, which needs our loop. */
+    if (e->o.ctx)
+        dtpi_ctx_help_turn(e->o.ctx);
     lie_down(e, DTPI_MIN((int64_t)(w->slept ? SLEEP_NS : SLEEP_FIRST_NS), w->deadline_ns - now));
     w->slept = true;
     return DTP_OK;

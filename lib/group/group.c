@@ -174,8 +174,9 @@ void dtp_group_close(dtp_group *g)
     dtp_ctx *ctx = g->ctx;
     const bool entered = dtpi_ctx_alive(ctx) && dtpi_ctx_enter(ctx, NULL) >= 0;
     const dtp_allocator *a = dtpi_ctx_alloc(ctx);
-    if (g->guest)
-        g->guest->destroy(g->guest);
+    for (uint32_t i = 0; i < DTPI_N_GUESTS; i++)
+        if (g->guests[i])
+            g->guests[i]->destroy(g->guests[i]);
     group_data_close(g);
     if (g->session) {
         asks_cancel(g);
@@ -247,9 +248,14 @@ dtp_status dtp_group_get(const dtp_group *g, int32_t rank, dtp_group_member *mem
     return dtpi_noun(err, "group", DTPI_RESULT_WRITE(member_out, &m, err));
 }
 
-dtpi_group_guest **dtpi_group_guest_slot(dtp_group *g)
+dtpi_group_guest **dtpi_group_guest_slot(dtp_group *g, uint32_t guest)
 {
-    return &g->guest;
+    return &g->guests[guest];
+}
+
+const char *dtpi_group_job(const dtp_group *g)
+{
+    return g->session->job;
 }
 
 dtp_ctx *dtpi_group_ctx(const dtp_group *g)

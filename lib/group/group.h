@@ -49,14 +49,18 @@ void dtpi_group_poll(dtp_group *group);
 dtp_status dtpi_group_verdict(dtp_group *group, dtp_error *err);
 
 /*
- * What a floor above keeps with a group (the collectives); `destroy` is called once, when the group is
- * closed, in a forked child too. The slot is NULL at first.
+ * What a floor above keeps with a group; `destroy` is called once, when the group is closed, in a forked
+ * child too. The slots are NULL at first.
  */
+enum { DTPI_GUEST_COLL = 0, DTPI_GUEST_CKPT = 1, DTPI_N_GUESTS };
 typedef struct dtpi_group_guest {
     void (*destroy)(struct dtpi_group_guest *guest);
 } dtpi_group_guest;
 
-dtpi_group_guest **dtpi_group_guest_slot(dtp_group *group);
+dtpi_group_guest **dtpi_group_guest_slot(dtp_group *group, uint32_t guest);
+
+/* Name of the job; lent. */
+const char *dtpi_group_job(const dtp_group *group);
 
 /* ---- where ranks are; nodes are numbered 0.. in order of their lowest rank ---- */
 

@@ -128,7 +128,7 @@ struct dtp_group {
     int32_t *by_node;
     dtpi_keys keys;             /* of a group of one */
     struct group_data *data;    /* data.c */
-    dtpi_group_guest *guest;
+    dtpi_group_guest *guests[DTPI_N_GUESTS];
 };
 
 /*
