@@ -48,6 +48,9 @@ typedef struct dtp_ckpt_save_opts {
     uint32_t no_sync;           /* 1: skip fsync (tests and scratch only) */
     uint32_t chunk_bytes;       /* checksum granularity, a multiple of 4096; 0: 1 MiB */
     int32_t timeout_ms;         /* 0: the group's default, without a group for ever */
+    uint32_t delta;             /* 1: what equals the newest complete step is referred to, not written */
+    uint64_t keep_every;        /* keep_last spares complete steps that are multiples of it; 0: none */
+    const char *files;          /* how files are written: "uring", "posix"; NULL: what is best here */
 } dtp_ckpt_save_opts;
 
 #define DTP_CKPT_SAVE_OPTS_INIT { .size = sizeof(dtp_ckpt_save_opts) }
@@ -65,6 +68,25 @@ typedef struct dtp_ckpt_save_opts {
 DTP_API dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
                                  const dtp_ckpt_tensor *tensors, size_t n_tensors,
                                  const dtp_ckpt_save_opts *opts, dtp_error *err);
+
+/*
+ * The same in the background: returns when everything it was given is copied into memory that the
+ * context keeps for the next copy, so tensors may change at once. A thread of the library's own does the
+ * rest, and exchanges go on while this or another thread uses the group, or nobody does. The operation
+ * ends when the step is durable, or with what dtp_ckpt_save would have returned.
+ *
+ * One save of a group (or of a context without one) is under way at a time: the next one, synchronous or
+ * not, waits for it, and fails on all ranks with its failure where a rank has not been told of it by
+ * dtp_op_wait or dtp_op_status. dtp_op_free leaves the save running; dtp_op_cancel makes it fail on
+ * all ranks, and so does closing the group; closing a context waits for a save without a group. The
+ * allocator and the log function may be called from other threads meanwhile.
+ * Errors: INVAL, RANGE, NOMEM, LIMIT (no thread), INTERRUPTED, BUSY, FORKED, and those of the save before;
+ * all ranks get the same. Free with dtp_op_free. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_save_start(dtp_ctx *ctx, dtp_group *group, const char *dir,
+                                       uint64_t step, const dtp_ckpt_tensor *tensors,
+                                       size_t n_tensors, const dtp_ckpt_save_opts *opts,
+                                       dtp_op **op_out, dtp_error *err);
 
 /*
  * Newest step under `dir` whose manifest and shards are all there and of the right size; damaged

@@ -10,6 +10,7 @@
 #include "ckpt/load.h"
 #include "ckpt/plan.h"
 #include "ckpt/save.h"
+#include "ckpt/saver.h"
 #include "ckpt/steps.h"
 #include "ctx/ctx.h"
 #include "group/group.h"
@@ -61,40 +62,107 @@ static dtp_status read_tensors(const dtp_allocator *a, const dtp_ckpt_tensor *us
     return DTP_OK;
 }
 
-static dtp_status save_entered(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
-                               const dtp_ckpt_tensor *tensors, size_t n,
-                               const dtp_ckpt_save_opts *opts, dtp_error *err)
+/* What a save was called with; `tensors` is of the library's own size once it is read. */
+typedef struct save_call {
+    dtp_ctx *ctx;
+    dtp_group *group;
+    const char *dir;
+    uint64_t step;
+    dtp_ckpt_tensor *tensors;
+    size_t n;
+    dtp_ckpt_save_opts opts;
+} save_call;
+
+/* Runs the protocol here and now; with a failure of this rank, to tell the others. */
+static dtp_status save_now(const save_call *c, const dtp_error *failure, dtp_error *err)
 {
-    const dtp_allocator *a = dtpi_ctx_alloc(ctx);
+    const dtp_allocator *a = dtpi_ctx_alloc(c->ctx);
     DTPI_AUTO(files) dtpi_files *files = NULL;
-    dtp_ckpt_tensor *own = NULL;
+    dtp_error own = { 0 };
     dtpi_group_link link;
 
-    if (group && dtpi_group_ctx(group) != ctx)
-        return dtpi_fail(err, DTP_ERR_INVAL, "the group belongs to another context");
-    dtp_status st = dtpi_files_open(a, "posix", &files, err);
-    if (st >= 0)
-        st = read_tensors(a, tensors, n, &own, err);
-    if (st < 0)
-        return st;
-    if (group)
-        dtpi_link_group(&link, group, opts->timeout_ms);
+    if (!failure && dtpi_files_open(a, dtpi_save_files_name(&c->opts), &files, &own) < 0)
+        failure = &own;
+    if (c->group)
+        dtpi_link_group(&link, c->group, c->opts.timeout_ms);
     else
         dtpi_link_alone(&link.base);
     const dtpi_save_in in = {
         .a = a,
-        .log = dtpi_ctx_log(ctx),
+        .log = dtpi_ctx_log(c->ctx),
         .files = files,
         .link = &link.base,
-        .dir = dir,
-        .step = step,
-        .tensors = own,
-        .n_tensors = n,
-        .opts = opts,
-        .id = fresh_id(ctx),
+        .dir = c->dir,
+        .step = c->step,
+        .tensors = c->tensors,
+        .n_tensors = c->n,
+        .opts = &c->opts,
+        .id = fresh_id(c->ctx),
+        .failure = failure,
     };
-    st = dtpi_save(&in, err);
-    dtpi_free(a, own, (n + 1) * sizeof(*own));
+    return dtpi_save(&in, err);
+}
+
+/* This rank cannot save: the others hear why, and all get the same failure. */
+static dtp_status fail_together(const save_call *c, const dtp_error *failure, dtp_error *err)
+{
+    const dtp_status st = save_now(c, failure, err);
+
+    return st < 0 ? st : failure->status;
+}
+
+/* Options, folder and tensors as the caller gave them; the save before is over. */
+static dtp_status read_call(save_call *c, const dtp_ckpt_tensor *tensors, size_t n,
+                            const dtp_ckpt_save_opts *user, dtp_error *err)
+{
+    dtp_ckpt_save_opts opts;
+
+    dtp_status st = dtpi_saver_settle(dtpi_saver_find(c->ctx, c->group), err);
+    if (st >= 0)
+        st = DTPI_OPTS_READ(&opts, user, err);
+    if (st < 0)
+        return st;
+    c->opts = opts;
+    st = check_dir(c->dir, err);
+    if (st < 0)
+        return st;
+    st = read_tensors(dtpi_ctx_alloc(c->ctx), tensors, n, &c->tensors, err);
+    if (st >= 0)
+        c->n = n;
+    return st;
+}
+
+static dtp_status start_now(const save_call *c, dtp_op **op_out, dtp_error *err)
+{
+    dtpi_saver *saver;
+
+    const dtp_status st = dtpi_saver_get(c->ctx, c->group, &saver, err);
+    return st < 0 ? st : dtpi_saver_start(saver, c->dir, c->step, fresh_id(c->ctx), c->tensors, c->n,
+                                          &c->opts, op_out, err);
+}
+
+/* `op_out` NULL: synchronously. */
+static dtp_status save_entered(save_call *c, const dtp_ckpt_tensor *tensors, size_t n,
+                               const dtp_ckpt_save_opts *user, dtp_op **op_out, dtp_error *err)
+{
+    dtp_error failure = { 0 };
+
+    if (c->group && dtpi_group_ctx(c->group) != c->ctx)
+        return dtpi_fail(err, DTP_ERR_INVAL, "the group belongs to another context");
+    dtp_status st = read_call(c, tensors, n, user, &failure);
+    if (st >= 0 && op_out)
+        st = start_now(c, op_out, &failure);
+    /* While a save is under way nothing else can be said on its lane. */
+    if (st < 0 && dtpi_saver_is_busy(dtpi_saver_find(c->ctx, c->group))) {
+        if (err)
+            *err = failure;
+        return st;
+    }
+    if (st < 0)
+        st = fail_together(c, &failure, err);
+    else if (!op_out)
+        st = save_now(c, NULL, err);
+    dtpi_free(dtpi_ctx_alloc(c->ctx), c->tensors, (c->n + 1) * sizeof(*c->tensors));
     return st;
 }
 
@@ -102,16 +170,26 @@ dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64
                          const dtp_ckpt_tensor *tensors, size_t n_tensors,
                          const dtp_ckpt_save_opts *user, dtp_error *err)
 {
-    dtp_ckpt_save_opts opts;
+    save_call c = { .ctx = ctx, .group = group, .dir = dir, .step = step };
 
-    dtp_status st = DTPI_OPTS_READ(&opts, user, err);
-    if (st >= 0)
-        st = check_dir(dir, err);
-    if (st >= 0)
-        st = dtpi_ctx_enter(ctx, err);
+    dtp_status st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return dtpi_noun(err, "ckpt", st);
-    st = save_entered(ctx, group, dir, step, tensors, n_tensors, &opts, err);
+    st = save_entered(&c, tensors, n_tensors, user, NULL, err);
+    dtpi_ctx_leave(ctx);
+    return dtpi_noun(err, "ckpt", st);
+}
+
+dtp_status dtp_ckpt_save_start(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
+                               const dtp_ckpt_tensor *tensors, size_t n_tensors,
+                               const dtp_ckpt_save_opts *user, dtp_op **op_out, dtp_error *err)
+{
+    save_call c = { .ctx = ctx, .group = group, .dir = dir, .step = step };
+
+    dtp_status st = dtpi_ctx_enter(ctx, err);
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    st = save_entered(&c, tensors, n_tensors, user, op_out, err);
     dtpi_ctx_leave(ctx);
     return dtpi_noun(err, "ckpt", st);
 }

@@ -6,9 +6,12 @@
 #ifndef DTPI_CKPT_LINK_H
 #define DTPI_CKPT_LINK_H
 
+#include <stdatomic.h>
+
 #include <dtp/group.h>
 
 #include "base/buf.h"
+#include "ctx/ctx.h"
 
 typedef struct dtpi_link dtpi_link;
 
@@ -49,5 +52,26 @@ typedef struct dtpi_group_link {
     int32_t timeout_ms;
 } dtpi_group_link;
 void dtpi_link_group(dtpi_group_link *link, dtp_group *group, int32_t timeout_ms);
+
+/*
+ * The same for a thread that is not inside the context: whoever runs the loop makes the exchanges, this
+ * thread where nobody does.
+ */
+typedef struct dtpi_loop_link {
+    dtpi_link base;
+    dtp_ctx *ctx;
+    dtp_group *group;           /* NULL once it is closed; looked at inside the context */
+    int32_t timeout_ms;
+    dtpi_task task;
+    dtp_op *op;
+    const void *data;           /* of the exchange under way */
+    size_t bytes;
+    dtpi_buf *out;
+    size_t *sizes_out;
+    dtp_status status;
+    dtp_error why;
+    _Atomic bool is_done;
+} dtpi_loop_link;
+void dtpi_link_loop(dtpi_loop_link *link, dtp_group *group, int32_t timeout_ms);
 
 #endif /* DTPI_CKPT_LINK_H */

@@ -68,6 +68,14 @@ dtp_status dtpi_plan_check(const dtp_ckpt_tensor *t, dtp_error *err)
     return check_box(t, err);
 }
 
+uint64_t dtpi_plan_bytes(const dtp_ckpt_tensor *t)
+{
+    uint64_t count = 0;
+
+    dtpi_box_count(t->n_dims, t->extent ? t->extent : t->shape, &count);
+    return count * dtp_dtype_bytes(t->dtype);
+}
+
 dtp_status dtpi_plan_add(dtpi_plan *plan, int32_t rank, uint32_t index, const char *name,
                          dtp_dtype dtype, uint32_t n_dims, const int64_t *shape,
                          const int64_t *offset, const int64_t *extent, dtp_error *err)

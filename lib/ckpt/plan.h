@@ -42,6 +42,9 @@ void dtpi_plan_free(dtpi_plan *plan);
 /* A tensor by itself: name, dtype, dimensions, box. Errors: INVAL, RANGE (names tensor and box). */
 dtp_status dtpi_plan_check(const dtp_ckpt_tensor *t, dtp_error *err);
 
+/* Bytes of the box of a tensor that dtpi_plan_check likes. */
+uint64_t dtpi_plan_bytes(const dtp_ckpt_tensor *t);
+
 /* Adds what rank `rank` declares. `name` stays the caller's. Errors: NOMEM. */
 dtp_status dtpi_plan_add(dtpi_plan *plan, int32_t rank, uint32_t index, const char *name,
                          dtp_dtype dtype, uint32_t n_dims, const int64_t *shape,

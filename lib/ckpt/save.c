@@ -12,6 +12,7 @@
 #include "ckpt/save.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "ckpt/manifest.h"
@@ -54,6 +55,15 @@ static void note(save *s, dtp_status st, const dtp_error *err)
         return;
     s->failure = *err;
     s->failure.status = st;
+}
+
+static void look_canceled(save *s)
+{
+    dtp_error err = { 0 };
+
+    if (s->in->canceled && atomic_load(s->in->canceled))
+        note(s, dtpi_fail(&err, DTP_ERR_CANCELED, "the save of step %" PRIu64 " was cancelled",
+                          s->in->step), &err);
 }
 
 /* ---- before the first exchange ---- */
@@ -132,6 +142,10 @@ static void begin(save *s)
     const dtpi_save_in *in = s->in;
     dtp_error err = { 0 };
 
+    if (in->failure) {
+        note(s, in->failure->status, in->failure);
+        return;
+    }
     s->chunk_bytes = in->opts->chunk_bytes ? in->opts->chunk_bytes : (uint32_t)DTPI_CHUNK_DEFAULT;
     dtp_status st = dtpi_step_path(s->step_dir, in->dir, in->step, &err);
     if (st >= 0)
@@ -540,6 +554,18 @@ static bool is_published(save *s)
            s->in->files->ops->size(s->in->files, path, &bytes, NULL) != DTP_ERR_NOT_FOUND;
 }
 
+static void retain(save *s)
+{
+    const dtp_ckpt_save_opts *o = s->in->opts;
+    const dtpi_retain r = { .keep_last = o->keep_last, .keep_every = o->keep_every,
+                            .saved = s->in->step, .no_sync = o->no_sync };
+    dtp_error err = { 0 };
+
+    if (r.keep_last > 0 &&
+        dtpi_steps_retain(s->in->files, s->in->log, s->in->dir, &r, &err) < 0)
+        dtpi_logf(s->in->log, DTP_LOG_WARN, "ckpt", "old steps stay: %s", err.text);
+}
+
 /*
  * A failed save leaves nothing behind, unless its manifest may have become durable all the same: the
  * last sync failed, or the ranks lost each other after they had acknowledged. Then its files stay; the
@@ -548,8 +574,9 @@ static bool is_published(save *s)
 static void tidy(save *s, bool failed)
 {
     dtpi_files *files = s->in->files;
-    dtp_error err = { 0 };
 
+    if (!s->made_shard && !s->prepared)
+        return;
     const bool unwanted = failed && (s->abandoned || (s->root_failed && !is_published(s)));
     if (unwanted && s->made_shard)
         files->ops->remove(files, s->shard, NULL);
@@ -559,10 +586,8 @@ static void tidy(save *s, bool failed)
         return;
     if (unwanted && !is_published(s))
         files->ops->remove_dir(files, s->step_dir, NULL);
-    if (!failed && s->in->opts->keep_last > 0 &&
-        dtpi_steps_retain(files, s->in->log, s->in->dir, s->in->opts->keep_last, s->in->step,
-                          s->in->opts->no_sync, &err) < 0)
-        dtpi_logf(s->in->log, DTP_LOG_WARN, "ckpt", "old steps stay: %s", err.text);
+    if (!failed)
+        retain(s);
 }
 
 /* The ranks can still talk, though this one may not have understood. */
@@ -575,10 +600,12 @@ static bool can_go_on(save *s, dtp_status st, const dtp_error *err)
 static dtp_status run(save *s, dtp_error *err)
 {
     begin(s);
+    look_canceled(s);
     dtp_status st = declare(s, err);
     if (!can_go_on(s, st, err))
         return st;
     plan_and_write(s);
+    look_canceled(s);
     st = acknowledge(s, err);
     if (!can_go_on(s, st, err))
         return st;
@@ -590,6 +617,11 @@ static dtp_status run(save *s, dtp_error *err)
     if (s->agreed.status < 0)
         *err = s->agreed;
     return s->agreed.status < 0 ? s->agreed.status : DTP_OK;
+}
+
+const char *dtpi_save_files_name(const dtp_ckpt_save_opts *opts)
+{
+    return opts->files ? opts->files : "posix";
 }
 
 dtp_status dtpi_save(const dtpi_save_in *in, dtp_error *err)

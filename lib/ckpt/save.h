@@ -19,7 +19,12 @@ typedef struct dtpi_save_in {
     size_t n_tensors;
     const dtp_ckpt_save_opts *opts;
     uint64_t id;                /* of this save, unlike any other; rank 0's counts */
+    const dtp_error *failure;   /* this rank failed before it began, and takes part to say so; NULL: not */
+    const _Atomic bool *canceled;       /* looked at between the parts; NULL: never */
 } dtpi_save_in;
+
+/* The files driver that the options ask for. */
+const char *dtpi_save_files_name(const dtp_ckpt_save_opts *opts);
 
 /* Collective over the link. Every rank gets the same status, naming the rank that failed. */
 dtp_status dtpi_save(const dtpi_save_in *in, dtp_error *err);

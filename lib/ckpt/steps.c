@@ -226,8 +226,16 @@ static dtp_status remove_step(dtpi_files *files, const char *dir, uint64_t step,
     return st;
 }
 
-dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char *dir, uint32_t keep,
-                             uint64_t kept, bool no_sync, dtp_error *err)
+/* A multiple that is complete, or may be: what cannot be read now may be read later. */
+static bool is_spared(dtpi_files *files, const char *dir, uint64_t step, const dtpi_retain *r)
+{
+    if (r->keep_every == 0 || step % r->keep_every)
+        return false;
+    return !dtpi_step_is_damaged(dtpi_step_check(files, dir, step, NULL));
+}
+
+dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char *dir,
+                             const dtpi_retain *r, dtp_error *err)
 {
     DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
     uint32_t n_kept = 0;
@@ -235,13 +243,14 @@ dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char 
     dtp_status st = dtpi_steps_list(files, dir, &list, err);
     const uint64_t *steps = (const uint64_t *)(const void *)list.data;
     for (size_t i = list.len / sizeof(*steps); st >= 0 && i-- > 0;) {
-        if (n_kept < keep || steps[i] >= kept) {
+        if (n_kept < r->keep_last || steps[i] >= r->saved) {
             const dtp_status one = dtpi_step_check(files, dir, steps[i], NULL);
             n_kept += one >= 0;
-            /* What cannot be read now may be read later. */
             continue;
         }
-        st = remove_step(files, dir, steps[i], no_sync, err);
+        if (is_spared(files, dir, steps[i], r))
+            continue;
+        st = remove_step(files, dir, steps[i], r->no_sync, err);
         if (st >= 0)
             dtpi_logf(log, DTP_LOG_INFO, "ckpt", "step %" PRIu64 " is removed", steps[i]);
     }

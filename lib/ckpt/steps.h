@@ -42,11 +42,15 @@ dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char 
  */
 dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool no_sync, dtp_error *err);
 
-/*
- * Keeps the newest `keep` complete steps and `kept` itself; removes older complete ones, and incomplete
- * ones older than the oldest kept.
- */
-dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char *dir, uint32_t keep,
-                             uint64_t kept, bool no_sync, dtp_error *err);
+typedef struct dtpi_retain {
+    uint32_t keep_last;         /* newest complete steps that stay; 0: all */
+    uint64_t keep_every;        /* complete multiples stay, too; 0: none */
+    uint64_t saved;             /* this step and newer ones stay */
+    bool no_sync;
+} dtpi_retain;
+
+/* Removes what `r` spares no longer, and incomplete steps older than the oldest that keep_last spares. */
+dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char *dir,
+                             const dtpi_retain *r, dtp_error *err);
 
 #endif /* DTPI_CKPT_STEPS_H */

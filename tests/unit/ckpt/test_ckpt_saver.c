@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saves in the background of one process: what is copied, what is told, and what stays the same. */
+#include "failalloc.h"
+
+#include <dirent.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <dtp/ckpt.h>
+
+enum { BIG = 5 << 20 };         /* floats: shared among workers */
+
+static char base[64];
+static const int64_t shape[] = { 2, 3 };
+static float data[6];
+
+static dtp_ckpt_tensor small(float first)
+{
+    for (int i = 0; i < 6; i++)
+        data[i] = first + (float)i;
+    return (dtp_ckpt_tensor){ sizeof(dtp_ckpt_tensor), "w", DTP_F32, 2, shape, NULL, NULL, data };
+}
+
+static dtp_ctx *open_ctx(const dtp_allocator *a)
+{
+    dtp_ctx_opts o = DTP_CTX_OPTS_INIT;
+    dtp_ctx *ctx = NULL;
+
+    o.allocator = a;
+    assert_ok(dtp_ctx_open(&o, &ctx, ERR));
+    return ctx;
+}
+
+static float first_of(dtp_ctx *ctx, const char *dir, uint64_t step)
+{
+    float back[6] = { 0 };
+    dtp_ckpt_tensor t = { sizeof(t), "w", DTP_F32, 2, shape, NULL, NULL, back };
+    dtp_ckpt *ckpt = NULL;
+
+    assert_ok(dtp_ckpt_open(ctx, dir, step, &ckpt, ERR));
+    assert_ok(dtp_ckpt_read(ckpt, &t, 1, ERR));
+    dtp_ckpt_close(ckpt);
+    return back[0];
+}
+
+static void test_tensors_may_change_while_a_save_goes_on(void **state)
+{
+    dtp_ctx *ctx = open_ctx(NULL);
+    dtp_ckpt_tensor t = small(7);
+    dtp_op *op = NULL;
+
+    (void)state;
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 1, &t, 1, NULL, &op, ERR));
+    data[0] = 99;
+    assert_ok(dtp_op_wait(op, -1, ERR));
+    assert_ok(dtp_op_status(op, ERR));
+    dtp_op_free(op);
+    assert_true(first_of(ctx, base, 1) == 7);
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_large_tensor_is_copied_whole(void **state)
+{
+    const int64_t many[] = { BIG };
+    float *big = malloc(BIG * sizeof(float)), *back = malloc(BIG * sizeof(float));
+    dtp_ckpt_tensor t = { sizeof(t), "big", DTP_F32, 1, many, NULL, NULL, big };
+    dtp_ctx *ctx = open_ctx(NULL);
+    dtp_ckpt *ckpt = NULL;
+    dtp_op *op = NULL;
+
+    (void)state;
+    for (int i = 0; i < BIG; i++)
+        big[i] = (float)i;
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 2, &t, 1, NULL, &op, ERR));
+    memset(big, 0xff, BIG * sizeof(float));
+    assert_ok(dtp_op_wait(op, -1, ERR));
+    dtp_op_free(op);
+    assert_ok(dtp_ckpt_open(ctx, base, 2, &ckpt, ERR));
+    t.data = back;
+    assert_ok(dtp_ckpt_read(ckpt, &t, 1, ERR));
+    for (int i = 0; i < BIG; i++)
+        if (back[i] != (float)i)
+            fail_msg("element %d is %f", i, (double)back[i]);
+    dtp_ckpt_close(ckpt);
+    dtp_ctx_close(ctx);
+    free(big);
+    free(back);
+}
+
+static void test_a_handle_given_back_leaves_the_save_running(void **state)
+{
+    dtp_ctx *ctx = open_ctx(NULL);
+    dtp_ckpt_tensor t = small(3);
+    dtp_op *op = NULL;
+
+    (void)state;
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 3, &t, 1, NULL, &op, ERR));
+    dtp_op_free(op);
+    dtp_ctx_close(ctx);         /* waits */
+    ctx = open_ctx(NULL);
+    assert_true(first_of(ctx, base, 3) == 3);
+    dtp_ctx_close(ctx);
+}
+
+static void test_the_next_save_waits_for_the_one_before(void **state)
+{
+    dtp_ctx *ctx = open_ctx(NULL);
+    dtp_op *op[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        dtp_ckpt_tensor t = small((float)i);
+        assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 10 + (uint64_t)i, &t, 1, NULL, &op[i], ERR));
+        if (i)
+            assert_ok(dtp_op_status(op[i - 1], ERR));
+    }
+    dtp_ckpt_tensor t = small(13);
+    assert_ok(dtp_ckpt_save(ctx, NULL, base, 13, &t, 1, NULL, ERR));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(dtp_op_status(op[i], ERR));
+        dtp_op_free(op[i]);
+        assert_true(first_of(ctx, base, 10 + (uint64_t)i) == (float)i);
+    }
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_failure_nobody_was_told_is_the_next_saves(void **state)
+{
+    dtp_ctx *ctx = open_ctx(NULL);
+    dtp_ckpt_tensor t = small(1);
+    dtp_op *op = NULL;
+
+    (void)state;
+    assert_ok(dtp_ckpt_save(ctx, NULL, base, 20, &t, 1, NULL, ERR));
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 20, &t, 1, NULL, &op, ERR));
+    dtp_op_free(op);
+    op = NULL;
+    assert_status(DTP_ERR_EXISTS, dtp_ckpt_save_start(ctx, NULL, base, 21, &t, 1, NULL, &op, ERR));
+    assert_text("the save of step 20 before failed: step 20 is already complete");
+    assert_null(op);
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 21, &t, 1, NULL, &op, ERR));
+    assert_ok(dtp_op_wait(op, -1, ERR));
+    dtp_op_free(op);
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_failure_that_was_told_is_told_once(void **state)
+{
+    dtp_ctx *ctx = open_ctx(NULL);
+    dtp_ckpt_tensor t = small(1);
+    dtp_op *op = NULL;
+
+    (void)state;
+    assert_ok(dtp_ckpt_save(ctx, NULL, base, 30, &t, 1, NULL, ERR));
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 30, &t, 1, NULL, &op, ERR));
+    assert_status(DTP_ERR_EXISTS, dtp_op_wait(op, -1, ERR));
+    assert_string_equal(check_err.noun, "ckpt");
+    dtp_op_free(op);
+    assert_ok(dtp_ckpt_save(ctx, NULL, base, 31, &t, 1, NULL, ERR));
+    dtp_ctx_close(ctx);
+}
+
+static void test_bad_calls_start_nothing(void **state)
+{
+    dtp_ckpt_save_opts opts = DTP_CKPT_SAVE_OPTS_INIT;
+    dtp_ctx *ctx = open_ctx(NULL);
+    dtp_ckpt_tensor t = small(1);
+    dtp_op *op = NULL;
+
+    (void)state;
+    assert_status(DTP_ERR_INVAL, dtp_ckpt_save_start(ctx, NULL, NULL, 1, &t, 1, NULL, &op, ERR));
+    t.data = NULL;
+    assert_status(DTP_ERR_INVAL, dtp_ckpt_save_start(ctx, NULL, base, 40, &t, 1, NULL, &op, ERR));
+    assert_text("tensor w has no data");
+    t = small(1);
+    opts.files = "tape";
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 40, &t, 1, &opts, &op, ERR));
+    assert_status(DTP_ERR_UNSUPPORTED, dtp_op_wait(op, -1, ERR));
+    dtp_op_free(op);
+    assert_status(DTP_ERR_UNSUPPORTED, dtp_ckpt_save(ctx, NULL, base, 40, &t, 1, &opts, ERR));
+    opts = (dtp_ckpt_save_opts){ .size = 3 };
+    assert_status(DTP_ERR_INVAL, dtp_ckpt_save_start(ctx, NULL, base, 40, &t, 1, &opts, &op, ERR));
+    dtp_ctx_close(ctx);
+}
+
+static int count_fds(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* 1000 of them when asked for at length. */
+static void test_many_saves_grow_nothing(void **state)
+{
+    const bool is_long = getenv("DTP_TEST_LONG") != NULL;
+    dtp_ckpt_save_opts opts = { .size = sizeof(opts), .keep_last = 2, .no_sync = 1 };
+    failalloc f = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+    dtp_ctx *ctx = open_ctx(failalloc_of(&f));
+    dtp_ckpt_tensor t = small(1);
+    size_t bytes = 0;
+    int fds = 0;
+
+    (void)state;
+    for (uint64_t i = 0; i < (is_long ? 1000 : 100); i++) {
+        dtp_op *op = NULL;
+        assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 1000 + i, &t, 1, &opts, &op, ERR));
+        if (i % 2)
+            assert_ok(dtp_op_wait(op, -1, ERR));
+        dtp_op_free(op);
+        if (i % 2 == 0)
+            continue;
+        if (i == 1) {
+            bytes = f.bytes_open;
+            fds = count_fds();
+        }
+        assert_int_equal(f.bytes_open, bytes);
+        assert_int_equal(count_fds(), fds);
+    }
+    dtp_ctx_close(ctx);
+    assert_int_equal(f.bytes_open, 0);
+}
+
+static void test_no_memory_is_told_and_loses_nothing(void **state)
+{
+    dtp_ckpt_tensor t = small(5);
+
+    (void)state;
+    FOR_EACH_FAILURE(f) {
+        dtp_ckpt_save_opts opts = { .size = sizeof(opts), .no_sync = 1 };
+        dtp_ctx_opts o = DTP_CTX_OPTS_INIT;
+        dtp_ctx *ctx = NULL;
+        dtp_op *op = NULL;
+        o.allocator = failalloc_of(&f);
+        if (!failalloc_ok(&f, dtp_ctx_open(&o, &ctx, ERR)))
+            continue;
+        if (failalloc_ok(&f, dtp_ckpt_save_start(ctx, NULL, base, 3000 + f.fail_at, &t, 1, &opts,
+                                                 &op, ERR)))
+            failalloc_ok(&f, dtp_op_wait(op, -1, ERR));
+        dtp_op_free(op);
+        dtp_ctx_close(ctx);
+    }
+}
+
+static void test_a_forked_child_leaves_the_save_alone(void **state)
+{
+    dtp_ctx *ctx = open_ctx(NULL);
+    dtp_ckpt_tensor t = small(50);
+    dtp_op *op = NULL;
+    int status;
+
+    (void)state;
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 50, &t, 1, NULL, &op, ERR));
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const bool ok = dtp_op_wait(op, -1, NULL) == DTP_ERR_FORKED &&
+                        dtp_ckpt_save_start(ctx, NULL, base, 51, &t, 1, NULL, &op, NULL) ==
+                            DTP_ERR_FORKED;
+        dtp_ctx_close(ctx);
+        _exit(ok ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_ok(dtp_op_wait(op, -1, ERR));
+    dtp_op_free(op);
+    assert_true(first_of(ctx, base, 50) == 50);
+    dtp_ctx_close(ctx);
+}
+
+static void note_end(void *user, dtp_op *op, dtp_status status)
+{
+    (void)op;
+    *(pthread_t *)user = pthread_self();
+    assert_int_equal(status, DTP_OK);
+}
+
+static void test_its_function_is_called_on_the_callers_thread(void **state)
+{
+    dtp_ctx *ctx = open_ctx(NULL);
+    dtp_ckpt_tensor t = small(60);
+    pthread_t who = 0;
+    dtp_op *op = NULL;
+
+    (void)state;
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 60, &t, 1, NULL, &op, ERR));
+    dtp_op_on_done(op, note_end, &who);
+    while (dtp_op_status(op, ERR) == DTP_PENDING)
+        usleep(1000);           /* its own thread moves the loop */
+    assert_true(who == 0);
+    while (who == 0)
+        dtp_ctx_dispatch(ctx, 1000, ERR);
+    assert_true(pthread_equal(who, pthread_self()));
+    dtp_op_free(op);
+    dtp_ctx_close(ctx);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    (void)st;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(base, sizeof(base), "/tmp/dtp-saver-XXXXXX");
+    return mkdtemp(base) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensors_may_change_while_a_save_goes_on),
+        cmocka_unit_test(test_a_large_tensor_is_copied_whole),
+        cmocka_unit_test(test_a_handle_given_back_leaves_the_save_running),
+        cmocka_unit_test(test_the_next_save_waits_for_the_one_before),
+        cmocka_unit_test(test_a_failure_nobody_was_told_is_the_next_saves),
+        cmocka_unit_test(test_a_failure_that_was_told_is_told_once),
+        cmocka_unit_test(test_bad_calls_start_nothing),
+        cmocka_unit_test(test_many_saves_grow_nothing),
+        cmocka_unit_test(test_no_memory_is_told_and_loses_nothing),
+        cmocka_unit_test(test_a_forked_child_leaves_the_save_alone),
+        cmocka_unit_test(test_its_function_is_called_on_the_callers_thread),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
