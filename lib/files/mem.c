@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mem.c - files in memory. A node is a file or folder; a name points at a node now, and another table
- * of names says what would be there after a crash. Replaying a prefix of the recorded operations into
- * a fresh instance, then dropping what was not synced, gives the state after a crash.
+ * mem.c - files in memory. A node is a file or folder, a name points at a node; every operation that
+ * changes something, and every sync, is written down in order, so that a test can tell what a crash
+ * after any of them may leave.
  */
 #include "files/mem.h"
 
@@ -10,22 +10,16 @@
 #include <pthread.h>
 #include <stdio.h>
 
-typedef enum op_kind {
-    OP_CREATE,
-    OP_WRITE,
-    OP_SYNC,
-    OP_PUBLISH,
-    OP_SYNC_DIR,
-    OP_MAKE_DIR,
-    OP_REMOVE
-} op_kind;
-
-static const char *const op_names[] = { "create",   "write",    "sync",  "publish",
-                                        "sync_dir", "make_dir", "remove" };
+static const char *const op_names[] = {
+    [DTPI_MEM_CREATE] = "create",     [DTPI_MEM_WRITE] = "write",
+    [DTPI_MEM_SYNC] = "sync",         [DTPI_MEM_SYNC_LOST] = "sync_lost",
+    [DTPI_MEM_PUBLISH] = "publish",   [DTPI_MEM_SYNC_DIR] = "sync_dir",
+    [DTPI_MEM_MAKE_DIR] = "make_dir", [DTPI_MEM_REMOVE] = "remove",
+    [DTPI_MEM_REMOVE_DIR] = "remove_dir",
+};
 
 typedef struct node {
-    dtpi_buf data;              /* as it reads now */
-    dtpi_buf synced;            /* as it was at the last sync */
+    dtpi_buf data;
     bool is_dir;
     bool locked;
 } node;
@@ -41,8 +35,8 @@ typedef struct names {
 } names;
 
 typedef struct op {
-    op_kind kind;
-    uint32_t node;              /* of write and sync */
+    dtpi_mem_kind kind;
+    uint32_t node;
     char *path, *to;
     uint64_t at;
     dtpi_buf data;
@@ -53,11 +47,14 @@ typedef struct mem {
     pthread_mutex_t mutex;
     node **nodes;
     uint32_t n_nodes, cap_nodes;
-    names now, durable;
+    names now;
     op *ops;
     uint32_t n_ops, cap_ops;
     uint32_t n_calls, fail_at;
     int fail_errno;
+    bool fail_late;
+    void (*hook)(void *user);
+    void *hook_user;
     uint64_t limit, used;
 } mem;
 
@@ -159,6 +156,8 @@ static dtp_status fail_errno(dtp_error *err, int e, const char *what, const char
 /* Counts a call; the one chosen to fail says so. */
 static dtp_status enter(mem *m, const char *what, const char *path, dtp_error *err)
 {
+    if (m->hook)
+        m->hook(m->hook_user);
     pthread_mutex_lock(&m->mutex);
     m->n_calls++;
     if (m->fail_at == 0 || --m->fail_at > 0)
@@ -184,7 +183,6 @@ static dtp_status node_new(mem *m, bool is_dir, uint32_t *node_out, dtp_error *e
     if (!n)
         return dtpi_fail_nomem(err, sizeof(*n));
     n->data = dtpi_buf_init(a);
-    n->synced = dtpi_buf_init(a);
     n->is_dir = is_dir;
     *node_out = m->n_nodes;
     m->nodes[m->n_nodes++] = n;
@@ -206,23 +204,6 @@ static bool buf_set(dtpi_buf *b, uint64_t at, const void *data, size_t bytes)
     return true;
 }
 
-/* The names of `dir` become durable. */
-static bool names_sync(mem *m, const char *dir)
-{
-    const dtp_allocator *a = m->base.a;
-
-    for (uint32_t i = m->durable.n; i-- > 0;) {
-        const char *path = m->durable.all[i].path;
-        if (child_of(dir, path) && !names_find(&m->now, path))
-            names_drop(a, &m->durable, path);
-    }
-    for (uint32_t i = 0; i < m->now.n; i++)
-        if (child_of(dir, m->now.all[i].path) &&
-            !names_put(a, &m->durable, m->now.all[i].path, m->now.all[i].node))
-            return false;
-    return true;
-}
-
 /* Changes the state; the operation is known to be possible. */
 static dtp_status apply(mem *m, const op *o, dtp_error *err)
 {
@@ -231,29 +212,26 @@ static dtp_status apply(mem *m, const op *o, dtp_error *err)
     bool ok = true;
 
     switch (o->kind) {
-    case OP_CREATE:
-    case OP_MAKE_DIR:
-        if (node_new(m, o->kind == OP_MAKE_DIR, &fresh, err) < 0)
+    case DTPI_MEM_CREATE:
+    case DTPI_MEM_MAKE_DIR:
+        if (node_new(m, o->kind == DTPI_MEM_MAKE_DIR, &fresh, err) < 0)
             return DTP_ERR_NOMEM;
         ok = names_put(a, &m->now, o->path, fresh);
         break;
-    case OP_WRITE:
+    case DTPI_MEM_WRITE:
         ok = buf_set(&m->nodes[o->node]->data, o->at, o->data.data, o->data.len);
         break;
-    case OP_SYNC:
-        dtpi_buf_reset(&m->nodes[o->node]->synced);
-        ok = dtpi_buf_append(&m->nodes[o->node]->synced, m->nodes[o->node]->data.data,
-                             m->nodes[o->node]->data.len);
-        break;
-    case OP_PUBLISH:
+    case DTPI_MEM_PUBLISH:
         ok = names_put(a, &m->now, o->to, names_find(&m->now, o->path)->node);
         names_drop(a, &m->now, o->path);
         break;
-    case OP_SYNC_DIR:
-        ok = names_sync(m, o->path);
-        break;
-    case OP_REMOVE:
+    case DTPI_MEM_REMOVE:
+    case DTPI_MEM_REMOVE_DIR:
         names_drop(a, &m->now, o->path);
+        break;
+    case DTPI_MEM_SYNC:
+    case DTPI_MEM_SYNC_LOST:
+    case DTPI_MEM_SYNC_DIR:
         break;
     }
     return ok ? DTP_OK : dtpi_fail_nomem(err, 0);
@@ -267,7 +245,7 @@ static void op_free(const dtp_allocator *a, op *o)
 }
 
 /* Records and does it. */
-static dtp_status act(mem *m, op_kind kind, uint32_t at_node, const char *path, const char *to,
+static dtp_status act(mem *m, dtpi_mem_kind kind, uint32_t at_node, const char *path, const char *to,
                       uint64_t at, const void *data, size_t bytes, dtp_error *err)
 {
     const dtp_allocator *a = m->base.a;
@@ -280,8 +258,20 @@ static dtp_status act(mem *m, op_kind kind, uint32_t at_node, const char *path, 
         op_free(a, &o);
         return dtpi_fail_nomem(err, bytes);
     }
+    if (kind == DTPI_MEM_CREATE || kind == DTPI_MEM_MAKE_DIR)
+        o.node = m->n_nodes;
     m->ops[m->n_ops++] = o;
     return apply(m, &m->ops[m->n_ops - 1], err);
+}
+
+/* What a call that failed did all the same; gives back its failure. */
+static dtp_status act_failed(mem *m, dtp_status failure, dtpi_mem_kind kind, uint32_t at_node,
+                             const char *path, uint64_t at, const void *data, size_t bytes)
+{
+    pthread_mutex_lock(&m->mutex);
+    act(m, kind, at_node, path, NULL, at, data, bytes, NULL);
+    pthread_mutex_unlock(&m->mutex);
+    return failure;
 }
 
 /* ---- the operations ---- */
@@ -293,7 +283,6 @@ static void mem_close(dtpi_files *files)
 
     for (uint32_t i = 0; i < m->n_nodes; i++) {
         dtpi_buf_free(&m->nodes[i]->data);
-        dtpi_buf_free(&m->nodes[i]->synced);
         dtpi_free(a, m->nodes[i], sizeof(node));
     }
     for (uint32_t i = 0; i < m->n_ops; i++)
@@ -301,7 +290,6 @@ static void mem_close(dtpi_files *files)
     dtpi_free(a, m->nodes, m->cap_nodes * sizeof(*m->nodes));
     dtpi_free(a, m->ops, m->cap_ops * sizeof(*m->ops));
     names_free(a, &m->now);
-    names_free(a, &m->durable);
     pthread_mutex_destroy(&m->mutex);
     dtpi_free(a, m, sizeof(*m));
 }
@@ -353,7 +341,7 @@ static dtp_status mem_create(dtpi_files *files, const char *path, uint64_t bytes
                                   (unsigned long long)bytes,
                                   (unsigned long long)(m->used + bytes - m->limit)));
     }
-    st = act(m, OP_CREATE, 0, path, NULL, 0, NULL, 0, err);
+    st = act(m, DTPI_MEM_CREATE, 0, path, NULL, bytes, NULL, 0, err);
     if (st >= 0)
         st = file_new(m, path, names_find(&m->now, path)->node, file_out, err);
     return leave(m, st);
@@ -386,7 +374,7 @@ static dtp_status mem_write(dtpi_file *file, uint64_t at, const void *data, size
 
     dtp_status st = enter(m, "write", file->path, err);
     if (st < 0)
-        return st;
+        return act_failed(m, st, DTPI_MEM_WRITE, f->node, file->path, at, data, bytes / 2);
     const uint64_t len = m->nodes[f->node]->data.len;
     const uint64_t more = at + bytes > len ? at + bytes - len : 0;
     if (m->used + more > m->limit) {
@@ -396,7 +384,7 @@ static dtp_status mem_write(dtpi_file *file, uint64_t at, const void *data, size
                                   (unsigned long long)(at + bytes),
                                   (unsigned long long)(m->used + more - m->limit)));
     }
-    st = act(m, OP_WRITE, f->node, file->path, NULL, at, data, bytes, err);
+    st = act(m, DTPI_MEM_WRITE, f->node, file->path, NULL, at, data, bytes, err);
     if (st >= 0)
         m->used += more;
     return leave(m, st);
@@ -427,8 +415,8 @@ static dtp_status mem_sync(dtpi_file *file, dtp_error *err)
 
     const dtp_status st = enter(m, "sync", file->path, err);
     if (st < 0)
-        return st;
-    return leave(m, act(m, OP_SYNC, f->node, file->path, NULL, 0, NULL, 0, err));
+        return act_failed(m, st, DTPI_MEM_SYNC_LOST, f->node, file->path, 0, NULL, 0);
+    return leave(m, act(m, DTPI_MEM_SYNC, f->node, file->path, NULL, 0, NULL, 0, err));
 }
 
 static dtp_status mem_close_file(dtpi_file *file, dtp_error *err)
@@ -438,8 +426,10 @@ static dtp_status mem_close_file(dtpi_file *file, dtp_error *err)
     const dtp_allocator *a = m->base.a;
 
     const dtp_status st = enter(m, "close", file->path, err);
-    if (st < 0)
+    if (st < 0) {
         pthread_mutex_lock(&m->mutex);
+        act(m, DTPI_MEM_SYNC_LOST, f->node, file->path, NULL, 0, NULL, 0, NULL);
+    }
     if (f->holds_lock)
         m->nodes[f->node]->locked = false;
     leave(m, st);
@@ -448,19 +438,32 @@ static dtp_status mem_close_file(dtpi_file *file, dtp_error *err)
     return st;
 }
 
+/* A rename that fails late was done: the answer of a server got lost. */
 static dtp_status mem_publish(dtpi_files *files, const char *from, const char *to, bool replace,
                               dtp_error *err)
 {
     mem *m = mem_of(files);
 
-    const dtp_status st = enter(m, "rename", from, err);
-    if (st < 0)
-        return st;
+    const dtp_status failed = enter(m, "rename", from, err);
+    if (failed < 0 && !m->fail_late)
+        return failed;
+    if (failed < 0)
+        pthread_mutex_lock(&m->mutex);
     if (!names_find(&m->now, from))
         return leave(m, fail_errno(err, ENOENT, "rename", from));
     if (!replace && names_find(&m->now, to))
         return leave(m, dtpi_fail(err, DTP_ERR_EXISTS, "%s is already there", to));
-    return leave(m, act(m, OP_PUBLISH, 0, from, to, 0, NULL, 0, err));
+    const dtp_status st = act(m, DTPI_MEM_PUBLISH, names_find(&m->now, from)->node, from, to, 0,
+                              NULL, 0, failed < 0 ? NULL : err);
+    return leave(m, failed < 0 ? failed : st);
+}
+
+/* The working folder, where paths begin, is nobody's node. */
+static uint32_t dir_node(mem *m, const char *path)
+{
+    const name *e = names_find(&m->now, path);
+
+    return e ? e->node : DTPI_MEM_ROOT;
 }
 
 static dtp_status mem_sync_dir(dtpi_files *files, const char *path, dtp_error *err)
@@ -469,8 +472,10 @@ static dtp_status mem_sync_dir(dtpi_files *files, const char *path, dtp_error *e
 
     const dtp_status st = enter(m, "sync", path, err);
     if (st < 0)
-        return st;
-    return leave(m, act(m, OP_SYNC_DIR, 0, path, NULL, 0, NULL, 0, err));
+        pthread_mutex_lock(&m->mutex);
+    const dtp_status done = act(m, st < 0 ? DTPI_MEM_SYNC_LOST : DTPI_MEM_SYNC_DIR,
+                                dir_node(m, path), path, NULL, 0, NULL, 0, st < 0 ? NULL : err);
+    return leave(m, st < 0 ? st : done);
 }
 
 static dtp_status mem_make_dir(dtpi_files *files, const char *path, bool *made_out, dtp_error *err)
@@ -488,7 +493,7 @@ static dtp_status mem_make_dir(dtpi_files *files, const char *path, bool *made_o
         return leave(m, DTP_OK);
     if (!has_parent(m, path))
         return leave(m, fail_errno(err, ENOENT, "make folder", path));
-    return leave(m, act(m, OP_MAKE_DIR, 0, path, NULL, 0, NULL, 0, err));
+    return leave(m, act(m, DTPI_MEM_MAKE_DIR, 0, path, NULL, 0, NULL, 0, err));
 }
 
 /* The names are copied first: `each` may remove what it is told. */
@@ -546,7 +551,7 @@ static dtp_status remove_name(dtpi_files *files, const char *path, bool is_dir, 
         if (child_of(path, m->now.all[i].path))
             return leave(m, fail_errno(err, ENOTEMPTY, "remove", path));
     m->used -= DTPI_MIN(m->used, (uint64_t)m->nodes[e->node]->data.len);
-    return leave(m, act(m, OP_REMOVE, 0, path, NULL, 0, NULL, 0, err));
+    return leave(m, act(m, is_dir ? DTPI_MEM_REMOVE_DIR : DTPI_MEM_REMOVE, e->node, path, NULL, 0, NULL, 0, err));
 }
 
 static dtp_status mem_remove(dtpi_files *files, const char *path, dtp_error *err)
@@ -568,7 +573,7 @@ static dtp_status mem_lock(dtpi_files *files, const char *path, dtpi_file **file
     if (st < 0)
         return st;
     if (!names_find(&m->now, path))
-        st = act(m, OP_CREATE, 0, path, NULL, 0, NULL, 0, err);
+        st = act(m, DTPI_MEM_CREATE, 0, path, NULL, 0, NULL, 0, err);
     if (st < 0)
         return leave(m, st);
     const uint32_t at_node = names_find(&m->now, path)->node;
@@ -634,6 +639,24 @@ void dtpi_files_mem_op_text(dtpi_files *files, uint32_t i, char *text_out, size_
              o->to ? o->to : "", (unsigned long long)o->at, o->data.len);
 }
 
+void dtpi_files_mem_op(dtpi_files *files, uint32_t i, dtpi_mem_op *op_out)
+{
+    const op *o = &mem_of(files)->ops[i];
+
+    *op_out = (dtpi_mem_op){ o->kind, o->node, o->path, o->to, o->at, o->data.data, o->data.len };
+}
+
+void dtpi_files_mem_hook(dtpi_files *files, void (*hook)(void *user), void *user)
+{
+    mem_of(files)->hook = hook;
+    mem_of(files)->hook_user = user;
+}
+
+void dtpi_files_mem_fail_late(dtpi_files *files, bool late)
+{
+    mem_of(files)->fail_late = late;
+}
+
 void dtpi_files_mem_fail(dtpi_files *files, uint32_t nth, int e)
 {
     mem_of(files)->fail_at = nth;
@@ -643,57 +666,6 @@ void dtpi_files_mem_fail(dtpi_files *files, uint32_t nth, int e)
 void dtpi_files_mem_limit(dtpi_files *files, uint64_t bytes)
 {
     mem_of(files)->limit = bytes;
-}
-
-/* What was not synced is lost, or its bytes are zero where only names are kept. */
-static bool lose(mem *m, dtpi_mem_crash how)
-{
-    for (uint32_t i = 0; i < m->n_nodes; i++) {
-        node *n = m->nodes[i];
-        const size_t len = n->data.len;
-        dtpi_buf_reset(&n->data);
-        if (!dtpi_buf_append(&n->data, n->synced.data, n->synced.len))
-            return false;
-        if (how == DTPI_MEM_NAMES && len > n->data.len && !buf_set(&n->data, len, NULL, 0))
-            return false;
-    }
-    if (how == DTPI_MEM_NAMES)
-        return true;
-    const names lost = m->now;
-    m->now = m->durable;
-    m->durable = (names){ 0 };
-    names_free(m->base.a, &(names){ lost.all, lost.n, lost.cap });
-    for (uint32_t i = 0; i < m->now.n; i++)
-        if (!names_put(m->base.a, &m->durable, m->now.all[i].path, m->now.all[i].node))
-            return false;
-    /* A name in a folder that is not there itself is lost with it. */
-    for (uint32_t i = m->now.n; i-- > 0;)
-        if (!has_parent(m, m->now.all[i].path)) {
-            names_drop(m->base.a, &m->now, m->now.all[i].path);
-            i = m->now.n;
-        }
-    return true;
-}
-
-dtp_status dtpi_files_mem_crash(dtpi_files *files, uint32_t n_ops, dtpi_mem_crash how,
-                                dtpi_files **files_out, dtp_error *err)
-{
-    mem *m = mem_of(files);
-    DTPI_AUTO(files) dtpi_files *fresh = NULL;
-
-    dtp_status st = dtpi_files_mem_open(files->a, &fresh, err);
-    for (uint32_t i = 0; st >= 0 && i < n_ops && i < m->n_ops; i++) {
-        op o = m->ops[i];
-        if (how == DTPI_MEM_TORN && i + 1 == n_ops)
-            o.data.len /= 2;
-        st = apply(mem_of(fresh), &o, err);
-    }
-    if (st < 0)
-        return st;
-    if ((how == DTPI_MEM_SYNCED || how == DTPI_MEM_NAMES) && !lose(mem_of(fresh), how))
-        return dtpi_fail_nomem(err, 0);
-    *files_out = DTPI_TAKE(fresh);
-    return DTP_OK;
 }
 
 static node *node_at(dtpi_files *files, const char *path)

@@ -2,22 +2,38 @@
 /*
  * mem.h - files in memory that remember every operation: the double for tests of durability.
  *
- * An operation can be made to fail with an errno, the room can be bounded, and the state that a crash
- * after any operation would leave can be built and used like any other files.
+ * An operation can be made to fail with an errno, the room can be bounded, and a test can read what
+ * was done and build what a crash after any operation may leave (tests/crash).
  */
 #ifndef DTPI_FILES_MEM_H
 #define DTPI_FILES_MEM_H
 
 #include "files/files.h"
 
-/* What a crash keeps of what was not synced. */
-typedef enum dtpi_mem_crash {
-    DTPI_MEM_ALL = 0,           /* everything: the process died, the machine did not */
-    DTPI_MEM_SYNCED = 1,        /* only synced data, and names of synced folders */
-    DTPI_MEM_NAMES = 2,         /* all names; data that was not synced reads as zeros */
-    DTPI_MEM_TORN = 3,          /* everything, but the last write is cut in half */
-    DTPI_MEM_CRASH_END = 4
-} dtpi_mem_crash;
+/* What an operation did. `node` is a file or folder, numbered as they were made. */
+typedef enum dtpi_mem_kind {
+    DTPI_MEM_CREATE,            /* `at`: bytes reserved */
+    DTPI_MEM_WRITE,
+    DTPI_MEM_SYNC,
+    DTPI_MEM_SYNC_LOST,         /* failed: what was not durable may never become so */
+    DTPI_MEM_PUBLISH,           /* a rename to `to` */
+    DTPI_MEM_SYNC_DIR,
+    DTPI_MEM_MAKE_DIR,
+    DTPI_MEM_REMOVE,
+    DTPI_MEM_REMOVE_DIR
+} dtpi_mem_kind;
+
+#define DTPI_MEM_ROOT UINT32_MAX        /* node of the folder in which paths begin */
+
+/* Lent by the files. */
+typedef struct dtpi_mem_op {
+    dtpi_mem_kind kind;
+    uint32_t node;
+    const char *path, *to;
+    uint64_t at;
+    const uint8_t *data;
+    size_t bytes;
+} dtpi_mem_op;
 
 /* Any thread may use it. */
 dtp_status dtpi_files_mem_open(const dtp_allocator *a, dtpi_files **files_out, dtp_error *err);
@@ -27,13 +43,19 @@ uint32_t dtpi_files_mem_n_ops(dtpi_files *files);
 /* Text of operation `i`, such as "write step-1/x 0+4096", for messages. */
 void dtpi_files_mem_op_text(dtpi_files *files, uint32_t i, char *text_out, size_t room);
 
-/* Files as a crash after the first `n_ops` operations leaves them. Close it. Errors: NOMEM. */
-dtp_status dtpi_files_mem_crash(dtpi_files *files, uint32_t n_ops, dtpi_mem_crash how,
-                                dtpi_files **files_out, dtp_error *err);
+void dtpi_files_mem_op(dtpi_files *files, uint32_t i, dtpi_mem_op *op_out);
 
-/* Calls so far, reading ones too; the `nth` call from now on (1: the next) fails with `e`; 0: none. */
+/* Is called at the beginning of every call, by its thread: a test chooses who goes on. */
+void dtpi_files_mem_hook(dtpi_files *files, void (*hook)(void *user), void *user);
+
+/*
+ * Calls so far, reading ones too; the `nth` call from now on (1: the next) fails with `e`; 0: none. A
+ * write that fails has written half, a failed sync or close has lost what was not durable; where
+ * `late`, a rename that fails was done all the same.
+ */
 uint32_t dtpi_files_mem_n_calls(dtpi_files *files);
 void dtpi_files_mem_fail(dtpi_files *files, uint32_t nth, int e);
+void dtpi_files_mem_fail_late(dtpi_files *files, bool late);
 /* Bytes that all files together may have. */
 void dtpi_files_mem_limit(dtpi_files *files, uint64_t bytes);
 

@@ -23,6 +23,7 @@ typedef struct meeting {
 typedef struct rank_link {
     dtpi_link base;
     meeting *meeting;
+    void *user;                 /* of another gather */
 } rank_link;
 
 /* Everything one rank gives to a save, and what it gets back. */

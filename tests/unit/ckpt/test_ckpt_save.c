@@ -10,11 +10,6 @@ static const dtp_allocator *const A = &dtpi_malloc_allocator;
 static const char dir[] = "ck";
 static const char step1[] = "ck/step-00000000000000000001";
 
-static uint32_t count_ops(dtpi_files *f)
-{
-    return dtpi_files_mem_n_ops(f);
-}
-
 static dtpi_load *load(dtpi_files *files, uint64_t step)
 {
     dtpi_load *l = NULL;
@@ -427,7 +422,7 @@ static void test_shard_cut_short_is_truncated(void **state)
     ranks_free(r, 2);
 }
 
-/* ---- injected failures, crashes ---- */
+/* ---- injected failures; crashes are in tests/crash ---- */
 
 static void test_any_failing_call_fails_all_ranks_and_keeps_the_old_step(void **state)
 {
@@ -461,79 +456,6 @@ static void test_any_failing_call_fails_all_ranks_and_keeps_the_old_step(void **
     assert_true(n_failed > 20);
 }
 
-/* Every state that a crash leaves, from operation `from` on; how many there were. */
-static uint32_t check_crashes(dtpi_files *files, uint32_t from)
-{
-    uint32_t n_states = 0;
-
-    for (uint32_t n = from; n <= count_ops(files); n++) {
-        for (int how = 0; how < DTPI_MEM_CRASH_END; how++, n_states++) {
-            DTPI_AUTO(files) dtpi_files *after = NULL;
-            uint64_t step = 0;
-            char text[200] = "start";
-            assert_ok(dtpi_files_mem_crash(files, n, how, &after, ERR));
-            if (n > from)
-                dtpi_files_mem_op_text(files, n - 1, text, sizeof(text));
-            if (dtpi_steps_latest(after, &silent, dir, &step, ERR) < 0)
-                fail_msg("crash %d after %s: %s", how, text, check_err.text);
-            assert_true(step == 1 || step == 2);
-            if (n == count_ops(files))
-                assert_int_equal(step, 2);      /* acknowledged is durable */
-            check_two(after, step);
-        }
-    }
-    return n_states;
-}
-
-/* After any prefix of a save's operations, whatever a crash keeps: the old step or the new one. */
-static void test_crash_anywhere_leaves_the_old_or_the_new_step(void **state)
-{
-    uint32_t n_states = 0;
-
-    (void)state;
-    for (int round = 0; round < 4; round++) {
-        DTPI_AUTO(files) dtpi_files *files = mem_files();
-        const int n = round % 2 ? 4 : 2;
-        rank_run r[4];
-        ranks_init(r, n, files, dir);
-        give_two(r);
-        for (int i = 2; i < n; i++)
-            give(&r[i], "x", DTP_I32, 1, b_shape, NULL, NULL, 5);
-        for (int i = 0; i < n; i++)
-            r[i].opts.codec = round / 2 ? DTP_CODEC_ZSTD : DTP_CODEC_NONE;
-        assert_ok(ranks_save(r, n, 1));
-        const uint32_t from = count_ops(files);
-        for (int i = 0; i < n; i++)
-            r[i].opts.keep_last = 1;
-        assert_ok(ranks_save(r, n, 2));
-        n_states += check_crashes(files, from);
-        ranks_free(r, n);
-    }
-    print_message("%u crash states\n", n_states);
-}
-
-/* A save over the remains of a crashed one, at every point where it may have crashed. */
-static void test_crashed_save_is_cleaned_and_repeated(void **state)
-{
-    DTPI_AUTO(files) dtpi_files *files = mem_files();
-    rank_run r[2];
-
-    (void)state;
-    ranks_init(r, 2, files, dir);
-    give_two(r);
-    assert_ok(ranks_save(r, 2, 1));
-    for (uint32_t n = 0; n < count_ops(files); n++) {
-        DTPI_AUTO(files) dtpi_files *after = NULL;
-        assert_ok(dtpi_files_mem_crash(files, n, DTPI_MEM_NAMES, &after, ERR));
-        if (dtpi_step_check(after, dir, 1, NULL) >= 0)
-            continue;
-        r[0].in.files = r[1].in.files = after;
-        assert_ok(ranks_save(r, 2, 1));
-        check_two(after, 1);
-    }
-    ranks_free(r, 2);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,8 +477,6 @@ int main(void)
         cmocka_unit_test(test_every_kind_of_damage_is_named),
         cmocka_unit_test(test_shard_cut_short_is_truncated),
         cmocka_unit_test(test_any_failing_call_fails_all_ranks_and_keeps_the_old_step),
-        cmocka_unit_test(test_crash_anywhere_leaves_the_old_or_the_new_step),
-        cmocka_unit_test(test_crashed_save_is_cleaned_and_repeated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

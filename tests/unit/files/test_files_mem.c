@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory member remembers, fails on demand, and knows what a crash leaves. */
+/* The memory member remembers what was done, and fails on demand. */
 #include "check.h"
 
 #include <errno.h>
@@ -9,64 +9,61 @@
 
 static const dtp_allocator *const A = &dtpi_malloc_allocator;
 
-static void put(dtpi_files *f, const char *path, const char *text, bool sync)
+static void test_operations_are_written_down(void **state)
 {
+    DTPI_AUTO(files) dtpi_files *f = NULL;
     dtpi_file *file = NULL;
-
-    assert_ok(f->ops->create(f, path, 0, &file, ERR));
-    assert_ok(f->ops->write(file, 0, text, strlen(text), ERR));
-    if (sync)
-        assert_ok(f->ops->sync(file, ERR));
-    assert_ok(f->ops->close_file(file, ERR));
-}
-
-static void assert_reads(dtpi_files *f, uint32_t n_ops, dtpi_mem_crash how, const char *path,
-                         const char *want, size_t bytes)
-{
-    DTPI_AUTO(files) dtpi_files *after = NULL;
-    DTPI_AUTO_BUF dtpi_buf buf = dtpi_buf_init(A);
-
-    assert_ok(dtpi_files_mem_crash(f, n_ops, how, &after, ERR));
-    if (!want) {
-        assert_status(DTP_ERR_NOT_FOUND, dtpi_files_read_all(after, path, 100, &buf, ERR));
-        return;
-    }
-    assert_ok(dtpi_files_read_all(after, path, 100, &buf, ERR));
-    assert_int_equal(buf.len, bytes);
-    assert_memory_equal(buf.data, want, bytes);
-}
-
-static void test_crash_loses_what_was_not_synced(void **state)
-{
-    DTPI_AUTO(files) dtpi_files *f = NULL;
-
-    (void)state;
-    assert_ok(dtpi_files_mem_open(A, &f, ERR));
-    put(f, "a", "data", false);
-    assert_reads(f, 2, DTPI_MEM_ALL, "a", "data", 4);
-    assert_reads(f, 2, DTPI_MEM_TORN, "a", "da", 2);
-    assert_reads(f, 2, DTPI_MEM_SYNCED, "a", NULL, 0);
-    assert_reads(f, 2, DTPI_MEM_NAMES, "a", "\0\0\0\0", 4);
-    assert_reads(f, 1, DTPI_MEM_ALL, "a", "", 0);
-    assert_reads(f, 0, DTPI_MEM_ALL, "a", NULL, 0);
-}
-
-static void test_crash_keeps_synced_names_and_data(void **state)
-{
-    DTPI_AUTO(files) dtpi_files *f = NULL;
+    dtpi_mem_op op;
     bool made;
 
     (void)state;
     assert_ok(dtpi_files_mem_open(A, &f, ERR));
     assert_ok(f->ops->make_dir(f, "d", &made, ERR));
-    put(f, "d/a.tmp", "data", true);
-    assert_ok(f->ops->publish(f, "d/a.tmp", "d/a", false, ERR));
-    assert_reads(f, 9, DTPI_MEM_SYNCED, "d/a", NULL, 0);
+    assert_ok(f->ops->create(f, "d/a", 7, &file, ERR));
+    assert_ok(f->ops->write(file, 3, "data", 4, ERR));
+    assert_ok(f->ops->close_file(file, ERR));
+    assert_ok(f->ops->publish(f, "d/a", "d/b", false, ERR));
     assert_ok(f->ops->sync_dir(f, "d", ERR));
-    assert_reads(f, 9, DTPI_MEM_SYNCED, "d/a", NULL, 0);   /* the folder itself is lost */
-    assert_ok(f->ops->sync_dir(f, ".", ERR));
-    assert_reads(f, 9, DTPI_MEM_SYNCED, "d/a", "data", 4);
-    assert_reads(f, 9, DTPI_MEM_SYNCED, "d/a.tmp", NULL, 0);
+    assert_int_equal(dtpi_files_mem_n_ops(f), 5);
+    dtpi_files_mem_op(f, 1, &op);
+    assert_int_equal(op.kind, DTPI_MEM_CREATE);
+    assert_int_equal(op.node, 1);
+    assert_int_equal(op.at, 7);
+    dtpi_files_mem_op(f, 2, &op);
+    assert_int_equal(op.kind, DTPI_MEM_WRITE);
+    assert_int_equal(op.at, 3);
+    assert_memory_equal(op.data, "data", op.bytes);
+    dtpi_files_mem_op(f, 3, &op);
+    assert_int_equal(op.node, 1);
+    assert_string_equal(op.to, "d/b");
+    dtpi_files_mem_op(f, 4, &op);
+    assert_int_equal(op.kind, DTPI_MEM_SYNC_DIR);
+    assert_int_equal(op.node, 0);
+}
+
+static void test_failed_calls_leave_their_traces(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *f = NULL;
+    dtpi_file *file = NULL;
+    uint64_t bytes = 0;
+    dtpi_mem_op op;
+
+    (void)state;
+    assert_ok(dtpi_files_mem_open(A, &f, ERR));
+    assert_ok(f->ops->create(f, "a", 0, &file, ERR));
+    dtpi_files_mem_fail(f, 1, ENOSPC);
+    assert_status(DTP_ERR_NOSPC, f->ops->write(file, 0, "12345678", 8, ERR));
+    assert_ok(f->ops->size(f, "a", &bytes, ERR));
+    assert_int_equal(bytes, 4);
+    dtpi_files_mem_fail(f, 1, EIO);
+    assert_status(DTP_ERR_IO, f->ops->sync(file, ERR));
+    dtpi_files_mem_op(f, 2, &op);
+    assert_int_equal(op.kind, DTPI_MEM_SYNC_LOST);
+    dtpi_file_drop(file);
+    dtpi_files_mem_fail_late(f, true);
+    dtpi_files_mem_fail(f, 1, EIO);
+    assert_status(DTP_ERR_IO, f->ops->publish(f, "a", "b", false, ERR));
+    assert_ok(f->ops->size(f, "b", &bytes, ERR));
 }
 
 static void test_chosen_call_fails_once(void **state)
@@ -135,8 +132,8 @@ static void test_deep_folders_need_little_stack(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crash_loses_what_was_not_synced),
-        cmocka_unit_test(test_crash_keeps_synced_names_and_data),
+        cmocka_unit_test(test_operations_are_written_down),
+        cmocka_unit_test(test_failed_calls_leave_their_traces),
         cmocka_unit_test(test_chosen_call_fails_once),
         cmocka_unit_test(test_room_is_bounded),
         cmocka_unit_test(test_deep_folders_need_little_stack),
