@@ -89,6 +89,7 @@ static dtp_status save_now(const save_call *c, const dtp_error *failure, dtp_err
         dtpi_link_alone(&link.base);
     const dtpi_save_in in = {
         .a = a,
+        .ctx = c->ctx,
         .log = dtpi_ctx_log(c->ctx),
         .files = files,
         .link = &link.base,
@@ -242,7 +243,7 @@ static dtp_status open_entered(dtp_ctx *ctx, const char *dir, uint64_t step, dtp
     if (!c)
         return dtpi_fail_nomem(err, sizeof(*c));
     c->ctx = ctx;
-    dtp_status st = dtpi_files_open(a, "posix", &c->files, err);
+    dtp_status st = dtpi_files_open(a, dtpi_files_name_from_env(), &c->files, err);
     if (st >= 0)
         st = dtpi_load_open(a, c->files, dir, step, &c->load, err);
     if (st < 0) {
@@ -275,7 +276,7 @@ static dtp_status open_path_entered(dtp_ctx *ctx, const char *path, dtp_ckpt **c
     if (!c)
         return dtpi_fail_nomem(err, sizeof(*c));
     c->ctx = ctx;
-    dtp_status st = dtpi_files_open(a, "posix", &c->files, err);
+    dtp_status st = dtpi_files_open(a, dtpi_files_name_from_env(), &c->files, err);
     if (st >= 0)
         st = dtpi_load_open_path(a, c->files, path, &c->load, err);
     if (st < 0) {

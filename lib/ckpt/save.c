@@ -302,6 +302,7 @@ static dtp_status write_shard(save *s, const dtpi_layout *layout, dtpi_part *par
         return st;
     snprintf(temp, sizeof(temp), "%s.tmp", s->shard);
     const dtpi_shard_in in = {
+        .ctx = s->in->ctx,
         .files = files,
         .path = temp,
         .plan = &s->plan,
@@ -621,7 +622,7 @@ static dtp_status run(save *s, dtp_error *err)
 
 const char *dtpi_save_files_name(const dtp_ckpt_save_opts *opts)
 {
-    return opts->files ? opts->files : "posix";
+    return opts->files ? opts->files : dtpi_files_name_from_env();
 }
 
 dtp_status dtpi_save(const dtpi_save_in *in, dtp_error *err)

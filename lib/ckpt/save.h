@@ -10,6 +10,7 @@
 
 typedef struct dtpi_save_in {
     const dtp_allocator *a;
+    dtp_ctx *ctx;               /* whose pool helps; NULL: nobody's */
     const dtpi_log *log;
     dtpi_files *files;
     dtpi_link *link;

@@ -114,6 +114,7 @@ static dtp_status save(dtpi_saver *s, dtp_error *err)
         dtpi_files_open(a, dtpi_save_files_name(&s->snapshot.opts), &files, &failure);
     const dtpi_save_in in = {
         .a = a,
+        .ctx = s->ctx,
         .log = dtpi_ctx_log(s->ctx),
         .files = files,
         .link = s->guest.destroy ? &s->link.base : &s->alone,

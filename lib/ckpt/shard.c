@@ -3,7 +3,7 @@
  * shard.c - writes one rank's file: data first, at the place the header leaves free, then the header,
  * whose length is known before because stored sizes never exceed plain ones.
  *
- * Large plain chunks go from the caller's memory straight to the file, small ones are collected.
+ * pour.c brings the data to the file; here is what is known before and after.
  */
 #include "ckpt/shard.h"
 
@@ -13,47 +13,7 @@
 #include "base/sum.h"
 #include "ckpt/json.h"
 #include "ckpt/st.h"
-#include "codec/codec.h"
-
-enum { STAGE_BYTES = 1 << 20, DIRECT_BYTES = 64 << 10 };
-
-/* A stream into the file. */
-typedef struct sink {
-    const dtp_allocator *a;
-    dtpi_files *files;
-    dtpi_file *file;
-    uint64_t at;                /* in the file, of the first staged byte */
-    uint8_t *stage;
-    size_t staged;
-} sink;
-
-static dtp_status sink_flush(sink *s, dtp_error *err)
-{
-    if (s->staged == 0)
-        return DTP_OK;
-    const dtp_status st = s->files->ops->write(s->file, s->at, s->stage, s->staged, err);
-    s->at += s->staged;
-    s->staged = 0;
-    return st;
-}
-
-static dtp_status sink_put(sink *s, const void *data, size_t bytes, dtp_error *err)
-{
-    dtp_status st = DTP_OK;
-
-    if (s->staged + bytes > STAGE_BYTES || bytes >= DIRECT_BYTES)
-        st = sink_flush(s, err);
-    if (st < 0 || bytes == 0)
-        return st;
-    if (bytes >= DIRECT_BYTES) {
-        st = s->files->ops->write(s->file, s->at, data, bytes, err);
-        s->at += bytes;
-        return st;
-    }
-    memcpy(s->stage + s->staged, data, bytes);
-    s->staged += bytes;
-    return DTP_OK;
-}
+#include "ckpt/pour.h"
 
 /* ---- the header ---- */
 
@@ -130,114 +90,135 @@ static dtp_status make_header(const dtpi_shard_in *in, dtpi_part *part, size_t t
 /* ---- the data ---- */
 
 typedef struct writer {
+    const dtp_allocator *a;
     const dtpi_shard_in *in;
     dtpi_part *part;
     dtpi_written *out;
-    sink sink;
-    dtpi_codec codec;
-    uint8_t *scratch;           /* an encoded chunk */
-    dtpi_buf plains;            /* uint64_t: sums of plain chunks, where chunks are coded */
+    dtpi_file *file;
+    uint64_t header_bytes, end, n_chunks;
+    bool is_coded;
+    dtpi_pour_item *items;      /* a piece each */
 } writer;
 
-static dtp_status put_chunk(writer *w, const uint8_t *data, size_t bytes, dtp_dtype dtype,
-                            dtp_error *err)
+/*
+ * Where each piece lies, now that the sizes of its chunks are known. Sums of the plain chunks of coded
+ * ones go behind those of the shard, in the same order.
+ */
+static void place_pieces(writer *w, const uint32_t *sizes, uint64_t n_chunks)
 {
-    const void *stored;
-    size_t n = 0;
-
-    dtp_status st = dtpi_codec_store(&w->codec, data, bytes, dtype, w->scratch, &stored, &n, err);
-    if (st < 0)
-        return st;
-    const uint64_t sum = dtpi_sum64(stored, n);
-    const uint32_t size = (uint32_t)n;
-    dtpi_buf_append(&w->part->sums, &sum, sizeof(sum));
-    if (w->codec.ops->encode) {
-        const uint64_t plain = stored == data ? sum : dtpi_sum64(data, bytes);
-        dtpi_buf_append(&w->part->sizes, &size, sizeof(size));
-        dtpi_buf_append(&w->plains, &plain, sizeof(plain));
-    }
-    return sink_put(&w->sink, stored, n, err);
-}
-
-static dtp_status put_piece(writer *w, const dtpi_piece *p, uint64_t data_at, dtp_error *err)
-{
-    const dtpi_plan_box *box = &w->in->plan->boxes[p->box];
-    const uint8_t *data = w->in->tensors[box->index].data;
-    dtpi_part_range *r = range_of(w->part, p);
-
-    r->begin = w->sink.at + w->sink.staged - data_at;
-    r->sums_at = w->part->sums.len / sizeof(uint64_t);
-    r->sizes_at = w->codec.ops->encode ? w->part->sizes.len / sizeof(uint32_t) : DTPI_NO_SIZES;
-    for (uint64_t at = 0; at < p->bytes; at += w->in->chunk_bytes) {
-        const size_t n = (size_t)DTPI_MIN(p->bytes - at, (uint64_t)w->in->chunk_bytes);
-        const dtp_status st = put_chunk(w, data + at, n, box->dtype, err);
-        if (st < 0)
-            return st;
-    }
-    r->end = w->sink.at + w->sink.staged - data_at;
-    return w->part->sums.failed || w->part->sizes.failed ? dtpi_fail_nomem(err, 0) : DTP_OK;
-}
-
-/* Sums of plain chunks go behind those of the shard, in the same order; uncoded they are the same. */
-static dtp_status put_plains(writer *w, dtp_error *err)
-{
-    const uint64_t behind = w->part->sums.len / sizeof(uint64_t) - 1;
-    const bool coded = w->codec.ops->encode != NULL;
+    uint64_t at = 0, chunk = 0;
 
     for (size_t i = 0; i < w->in->layout->n; i++) {
-        dtpi_part_range *r = range_of(w->part, dtpi_layout_get(w->in->layout, i));
-        r->plain_at = r->sums_at + (coded ? behind : 0);
+        const dtpi_piece *p = dtpi_layout_get(w->in->layout, i);
+        dtpi_part_range *r = range_of(w->part, p);
+        const uint64_t n =
+            p->bytes / w->in->chunk_bytes + (p->bytes % w->in->chunk_bytes != 0);
+        r->begin = at;
+        r->sums_at = 1 + chunk;
+        r->plain_at = r->sums_at + (w->is_coded ? n_chunks : 0);
+        r->sizes_at = w->is_coded ? chunk : DTPI_NO_SIZES;
+        for (uint64_t k = 0; k < n; k++)
+            at += sizes[chunk + k];
+        r->end = at;
+        chunk += n;
     }
-    if (w->plains.failed || !dtpi_buf_append(&w->part->sums, w->plains.data, w->plains.len))
-        return dtpi_fail_nomem(err, w->plains.len);
-    return DTP_OK;
+}
+
+/* Room for `n` more of `width` bytes, counted as there. */
+static void *extend(dtpi_buf *b, uint64_t n, size_t width)
+{
+    size_t bytes;
+    void *p = dtpi_mul((size_t)n, width, &bytes) ? dtpi_buf_reserve(b, bytes) : NULL;
+
+    if (p)
+        b->len += bytes;
+    return p;
+}
+
+static dtp_status put_data(writer *w, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf plain_sizes = dtpi_buf_init(w->a);
+    dtpi_pour in = { .a = w->a,
+                     .ctx = w->in->ctx,
+                     .files = w->in->files,
+                     .file = w->file,
+                     .at = w->header_bytes,
+                     .codec = w->in->codec,
+                     .chunk_bytes = w->in->chunk_bytes,
+                     .items = w->items,
+                     .n_items = w->in->layout->n };
+
+    for (size_t i = 0; i < in.n_items; i++) {
+        const dtpi_piece *p = dtpi_layout_get(w->in->layout, i);
+        const dtpi_plan_box *box = &w->in->plan->boxes[p->box];
+        w->items[i] = (dtpi_pour_item){ .data = w->in->tensors[box->index].data,
+                                        .bytes = p->bytes,
+                                        .dtype = box->dtype };
+    }
+    const uint64_t n = dtpi_pour_chunks(&in);
+    uint64_t *sums = extend(&w->part->sums, 1 + (w->is_coded ? 2 * n : n), sizeof(*sums));
+    in.sizes = extend(w->is_coded ? &w->part->sizes : &plain_sizes, n, sizeof(*in.sizes));
+    if (!sums || !in.sizes)
+        return dtpi_fail_nomem(err, n * sizeof(*sums));
+    in.sums = sums + 1;
+    in.plains = w->is_coded ? in.sums + n : NULL;
+    w->n_chunks = n;
+    const dtp_status st = dtpi_pour_run(&in, &w->end, err);
+    if (st >= 0)
+        place_pieces(w, in.sizes, n);
+    return st;
 }
 
 /* Everything between making the file and closing it. */
-static dtp_status put_all(writer *w, size_t header_bytes, dtp_error *err)
+static dtp_status put_all(writer *w, dtp_error *err)
 {
-    DTPI_AUTO_BUF dtpi_buf header = dtpi_buf_init(w->sink.a);
-    const uint64_t none = 0;
-    dtp_status st = DTP_OK;
+    DTPI_AUTO_BUF dtpi_buf header = dtpi_buf_init(w->a);
+    const struct dtpi_files_ops *ops = w->in->files->ops;
 
-    w->sink.at = header_bytes;
-    dtpi_buf_append(&w->part->sums, &none, sizeof(none));
-    for (size_t i = 0; i < w->in->layout->n && st >= 0; i++)
-        st = put_piece(w, dtpi_layout_get(w->in->layout, i), header_bytes, err);
+    dtp_status st = put_data(w, err);
     if (st >= 0)
-        st = sink_flush(&w->sink, err);
+        st = make_header(w->in, w->part, w->header_bytes, &header, err);
     if (st >= 0)
-        st = make_header(w->in, w->part, header_bytes, &header, err);
-    if (st >= 0)
-        st = w->sink.files->ops->write(w->sink.file, 0, header.data, header.len, err);
+        st = ops->write(w->file, 0, header.data, header.len, err);
+    if (st >= 0 && w->is_coded && ops->set_size)
+        st = ops->set_size(w->file, w->end, err);
     if (st >= 0 && !w->in->no_sync)
-        st = w->sink.files->ops->sync(w->sink.file, err);
+        st = ops->sync(w->file, err);
     if (st < 0)
         return st;
     uint64_t *sums = (uint64_t *)(void *)w->part->sums.data;
     sums[0] = dtpi_sum64(header.data, header.len);
     w->out->header_sum = sums[0];
-    w->out->header_bytes = header_bytes;
-    w->out->bytes = w->sink.at;
-    w->out->digest = dtpi_sum64(sums, w->part->sums.len);
-    return put_plains(w, err);
+    w->out->header_bytes = w->header_bytes;
+    w->out->bytes = w->end;
+    w->out->digest = dtpi_sum64(sums, (1 + w->n_chunks) * sizeof(*sums));
+    return DTP_OK;
 }
 
-static dtp_status put_file(writer *w, size_t header_bytes, dtp_error *err)
+/* Room for all of it; a coded one may fit where its plain bytes would not. */
+static dtp_status make_file(writer *w, dtp_error *err)
 {
-    const bool coded = w->codec.ops->encode != NULL;
+    dtpi_files *files = w->in->files;
+    const uint64_t most = w->header_bytes + w->in->layout->bytes;
+
+    const dtp_status st = files->ops->create(files, w->in->path, most, &w->file, err);
+    if (st != DTP_ERR_NOSPC || !w->is_coded)
+        return st;
+    return files->ops->create(files, w->in->path, 0, &w->file, err);
+}
+
+static dtp_status put_file(writer *w, dtp_error *err)
+{
     dtpi_files *files = w->in->files;
 
-    /* A coded file is smaller by an unknown amount: nothing is reserved for it. */
-    dtp_status st = files->ops->create(
-        files, w->in->path, coded ? 0 : header_bytes + w->in->layout->bytes, &w->sink.file, err);
+    dtp_status st = make_file(w, err);
     if (st < 0)
         return st;
-    st = put_all(w, header_bytes, err);
+    st = put_all(w, err);
     if (st >= 0)
-        st = files->ops->close_file(w->sink.file, err);
+        st = files->ops->close_file(w->file, err);
     else
-        dtpi_file_drop(w->sink.file);
+        dtpi_file_drop(w->file);
     if (st < 0)
         files->ops->remove(files, w->in->path, NULL);
     return st;
@@ -268,25 +249,23 @@ dtp_status dtpi_shard_write(const dtp_allocator *a, const dtpi_shard_in *in, dtp
                             dtpi_written *out, dtp_error *err)
 {
     DTPI_AUTO_BUF dtpi_buf header = dtpi_buf_init(a);
-    writer w = { .in = in, .part = part, .out = out, .sink = { .a = a, .files = in->files },
-                 .plains = dtpi_buf_init(a) };
+    writer w = { .a = a,
+                 .in = in,
+                 .part = part,
+                 .out = out,
+                 .is_coded = strcmp(in->codec, "none") != 0 };
 
     dtp_status st = begin_part(in, part, err);
     if (st >= 0)
         st = make_header(in, part, 0, &header, err);
-    if (st >= 0)
-        st = dtpi_codec_open(a, in->codec, &w.codec, err);
     if (st < 0)
         return st;
-    w.sink.stage = dtpi_alloc_aligned(a, STAGE_BYTES, DTPI_ST_ALIGN);
-    w.scratch = w.codec.ops->encode ? dtpi_alloc_aligned(a, in->chunk_bytes, 64) : NULL;
-    if (!w.sink.stage || (w.codec.ops->encode && !w.scratch))
-        st = dtpi_fail_nomem(err, STAGE_BYTES);
-    else
-        st = put_file(&w, header.len, err);
-    dtpi_free(a, w.sink.stage, STAGE_BYTES);
-    dtpi_free(a, w.scratch, in->chunk_bytes);
-    dtpi_codec_close(&w.codec);
-    dtpi_buf_free(&w.plains);
+    w.header_bytes = header.len;
+    dtpi_buf_free(&header);
+    w.items = dtpi_alloc_array(a, in->layout->n + 1, sizeof(*w.items));
+    if (!w.items)
+        return dtpi_fail_nomem(err, in->layout->n * sizeof(*w.items));
+    st = put_file(&w, err);
+    dtpi_free(a, w.items, (in->layout->n + 1) * sizeof(*w.items));
     return st;
 }

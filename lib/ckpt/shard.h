@@ -9,6 +9,7 @@
 #include "files/files.h"
 
 typedef struct dtpi_shard_in {
+    dtp_ctx *ctx;               /* whose pool helps; NULL: nobody's */
     dtpi_files *files;
     const char *path;           /* a name of its own, not yet there */
     const dtpi_plan *plan;
