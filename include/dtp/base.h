@@ -132,13 +132,25 @@ typedef enum dtp_dtype {
     DTP_F8_E4M3 = 14,
     DTP_F8_E5M2 = 15,
     DTP_C64 = 16,
-    DTP_DTYPE_END = 17          /* one past the last */
+    DTP_F8_E8M0 = 17,
+    DTP_F8_E4M3FNUZ = 18,
+    DTP_F8_E5M2FNUZ = 19,
+    DTP_F4 = 20,                /* two elements to a byte; in checkpoints alone */
+    DTP_F6_E2M3 = 21,           /* four to three bytes; in checkpoints alone */
+    DTP_F6_E3M2 = 22,
+    DTP_DTYPE_END = 23          /* one past the last */
 } dtp_dtype;
 
 /*
- * Bytes of one element, 0 for an unknown type. Threads: any. Since 0.1.
+ * Bytes of one element, 0 for an unknown type and for one whose elements are no whole bytes.
+ * Threads: any. Since 0.1.
  */
 DTP_API size_t dtp_dtype_bytes(dtp_dtype dtype);
+
+/*
+ * Bits of one element, 0 for an unknown type. Threads: any. Since 0.1.
+ */
+DTP_API uint32_t dtp_dtype_bits(dtp_dtype dtype);
 
 /*
  * Lower-case name such as "f32" or "bf16"; "none" for an unknown type. Threads: any. Since 0.1.

@@ -1,30 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dtype.c - bytes and names of the number types, from one list. */
+/* dtype.c - bits and names of the number types, from one list. */
 #include "base/base.h"
 
 #include <strings.h>
 
 #define DTYPE_LIST(X)                                                                               \
-    X(DTP_F64, "f64", 8)                                                                            \
-    X(DTP_F32, "f32", 4)                                                                            \
-    X(DTP_F16, "f16", 2)                                                                            \
-    X(DTP_BF16, "bf16", 2)                                                                          \
-    X(DTP_I64, "i64", 8)                                                                            \
-    X(DTP_I32, "i32", 4)                                                                            \
-    X(DTP_I16, "i16", 2)                                                                            \
-    X(DTP_I8, "i8", 1)                                                                              \
-    X(DTP_U64, "u64", 8)                                                                            \
-    X(DTP_U32, "u32", 4)                                                                            \
-    X(DTP_U16, "u16", 2)                                                                            \
-    X(DTP_U8, "u8", 1)                                                                              \
-    X(DTP_BOOL, "bool", 1)                                                                          \
-    X(DTP_F8_E4M3, "f8_e4m3", 1)                                                                    \
-    X(DTP_F8_E5M2, "f8_e5m2", 1)                                                                    \
-    X(DTP_C64, "c64", 8)
+    X(DTP_F64, "f64", 64)                                                                           \
+    X(DTP_F32, "f32", 32)                                                                           \
+    X(DTP_F16, "f16", 16)                                                                           \
+    X(DTP_BF16, "bf16", 16)                                                                         \
+    X(DTP_I64, "i64", 64)                                                                           \
+    X(DTP_I32, "i32", 32)                                                                           \
+    X(DTP_I16, "i16", 16)                                                                           \
+    X(DTP_I8, "i8", 8)                                                                              \
+    X(DTP_U64, "u64", 64)                                                                           \
+    X(DTP_U32, "u32", 32)                                                                           \
+    X(DTP_U16, "u16", 16)                                                                           \
+    X(DTP_U8, "u8", 8)                                                                              \
+    X(DTP_BOOL, "bool", 8)                                                                          \
+    X(DTP_F8_E4M3, "f8_e4m3", 8)                                                                    \
+    X(DTP_F8_E5M2, "f8_e5m2", 8)                                                                    \
+    X(DTP_C64, "c64", 64)                                                                           \
+    X(DTP_F8_E8M0, "f8_e8m0", 8)                                                                    \
+    X(DTP_F8_E4M3FNUZ, "f8_e4m3fnuz", 8)                                                            \
+    X(DTP_F8_E5M2FNUZ, "f8_e5m2fnuz", 8)                                                            \
+    X(DTP_F4, "f4", 4)                                                                              \
+    X(DTP_F6_E2M3, "f6_e2m3", 6)                                                                    \
+    X(DTP_F6_E3M2, "f6_e3m2", 6)
 
 static const struct {
     const char *name;
-    size_t bytes;
+    uint32_t bits;
 } dtypes[] = {
 #define ROW(code, text, n) [code] = { text, n },
     DTYPE_LIST(ROW)
@@ -38,9 +44,16 @@ static bool dtype_known(dtp_dtype dtype)
     return (int)dtype > 0 && (int)dtype < DTP_DTYPE_END;
 }
 
+uint32_t dtp_dtype_bits(dtp_dtype dtype)
+{
+    return dtype_known(dtype) ? dtypes[dtype].bits : 0;
+}
+
 size_t dtp_dtype_bytes(dtp_dtype dtype)
 {
-    return dtype_known(dtype) ? dtypes[dtype].bytes : 0;
+    const uint32_t bits = dtp_dtype_bits(dtype);
+
+    return bits % 8 ? 0 : bits / 8;
 }
 
 const char *dtp_dtype_name(dtp_dtype dtype)

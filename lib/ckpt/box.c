@@ -30,6 +30,18 @@ bool dtpi_box_count(uint32_t n_dims, const int64_t *extent, uint64_t *count_out)
     return true;
 }
 
+bool dtpi_box_bytes(uint32_t n_dims, const int64_t *extent, dtp_dtype dtype, uint64_t *bytes_out)
+{
+    const uint32_t bits = dtp_dtype_bits(dtype);
+    uint64_t count = 0;
+
+    if (bits == 0 || !dtpi_box_count(n_dims, extent, &count) ||
+        count / 8 > (uint64_t)INT64_MAX / bits - 1 || count % 8 * bits % 8)
+        return false;
+    *bytes_out = dtpi_bits_bytes(count, bits);
+    return true;
+}
+
 bool dtpi_box_inside(uint32_t n_dims, const int64_t *offset, const int64_t *extent,
                      const int64_t *shape)
 {

@@ -12,6 +12,15 @@
 /* Elements of an extent; false when they are negative or do not fit into 62 bits. */
 bool dtpi_box_count(uint32_t n_dims, const int64_t *extent, uint64_t *count_out);
 
+/* Bytes of elements of so many bits, where that is a whole number (eight always are). */
+static inline uint64_t dtpi_bits_bytes(uint64_t count, uint64_t bits)
+{
+    return count / 8 * bits + count % 8 * bits / 8;
+}
+
+/* Bytes of a dense box; false when they do not fit into 63 bits or its end is not that of a byte. */
+bool dtpi_box_bytes(uint32_t n_dims, const int64_t *extent, dtp_dtype dtype, uint64_t *bytes_out);
+
 /* The box lies inside [0, shape). */
 bool dtpi_box_inside(uint32_t n_dims, const int64_t *offset, const int64_t *extent,
                      const int64_t *shape);

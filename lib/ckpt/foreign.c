@@ -143,13 +143,12 @@ dtp_status dtpi_foreign_add(dtpi_foreign *f, const dtpi_foreign_box *box, dtp_er
         .n_dims = (uint8_t)box->n_dims,
         .dtype = (uint8_t)box->dtype,
     };
-    uint64_t count = 0, bytes = 0;
+    uint64_t bytes = 0;
 
     if (box->n_dims > DTP_CKPT_MAX_DIMS)
         return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "tensor %.80s has %u dimensions, at most %d",
                          dtpi_mf_text(&f->m, b.name_at), box->n_dims, DTP_CKPT_MAX_DIMS);
-    if (!dtpi_box_count(box->n_dims, box->extent, &count) ||
-        __builtin_mul_overflow(count, dtp_dtype_bytes(box->dtype), &bytes) ||
+    if (!dtpi_box_bytes(box->n_dims, box->extent, box->dtype, &bytes) ||
         __builtin_add_overflow(b.begin, bytes, &b.end) ||
         b.end > dtpi_mf_file_at(&f->m, b.file)->bytes)
         return fail_box(f, &b, "its bytes lie beyond the end of the file", err);
@@ -276,14 +275,14 @@ static dtp_status put_tensor(dtpi_foreign *f, const found *b, size_t n, dtp_erro
         .n_dims = b->n_dims,
         .first_box = dtpi_mf_n_boxes(&f->m),
     };
-    uint64_t count = 0;
+    uint64_t count = 0, bytes;
 
     dtp_status st = find_shape(f, b, n, shape, err);
     if (st < 0)
         return st;
     if (!dtpi_box_count(t.n_dims, shape, &count) ||
-        count > (uint64_t)INT64_MAX / dtp_dtype_bytes(t.dtype))
-        return fail_box(f, b, "its shape is too large", err);
+        !dtpi_box_bytes(t.n_dims, shape, t.dtype, &bytes))
+        return fail_box(f, b, "its shape is too large, or no whole bytes", err);
     t.dims_at = f->m.dims.len / sizeof(int64_t);
     if (!put_dims(f, t.n_dims, shape))
         return dtpi_fail_nomem(err, sizeof(shape));

@@ -165,19 +165,15 @@ static dtp_status add_entry(hf *h, const dtpi_st *st, size_t i, uint32_t file, u
                             dtp_error *err)
 {
     const dtpi_st_entry *e = dtpi_st_get(st, i);
-    const dtpi_st_type *type = dtpi_st_entry_type(e);
     dtpi_foreign_box box = {
         .file = file,
         .begin = data_at + e->begin,
         .offset = (const int64_t *)(const void *)h->offsets.data + i * DTP_CKPT_MAX_DIMS,
         .extent = (const int64_t *)(const void *)dtpi_st_dims(st, e),
         .n_dims = e->n_dims,
-        .dtype = type->dtype,
+        .dtype = dtpi_st_entry_type(e)->dtype,
     };
 
-    if (type->dtype == DTP_DTYPE_NONE)
-        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "tensor %.80s has type %s, which is not read",
-                         dtpi_st_name(st, e), type->name);
     const dtp_status s =
         dtpi_foreign_name(h->f, dtpi_st_name(st, e), e->name_bytes, &box.name_at, err);
     return s < 0 ? s : dtpi_foreign_add(h->f, &box, err);

@@ -33,8 +33,8 @@ static int by_order(const void *x, const void *y, void *user)
 {
     const dtpi_plan *plan = ((const sorter *)user)->plan;
     const dtpi_piece *a = x, *b = y;
-    const size_t wide_a = dtp_dtype_bytes(plan->boxes[a->box].dtype);
-    const size_t wide_b = dtp_dtype_bytes(plan->boxes[b->box].dtype);
+    const uint32_t wide_a = dtp_dtype_bits(plan->boxes[a->box].dtype);
+    const uint32_t wide_b = dtp_dtype_bits(plan->boxes[b->box].dtype);
 
     if (wide_a != wide_b)
         return wide_a > wide_b ? -1 : 1;
@@ -56,10 +56,8 @@ static dtp_status add_piece(dtpi_layout *l, const dtpi_plan *plan, size_t box, b
 {
     const dtpi_plan_box *b = &plan->boxes[box];
     dtpi_piece piece = { .box = box, .nth = (uint32_t)l->n, .key_at = (uint32_t)l->keys.len };
-    uint64_t count = 0;
 
-    dtpi_box_count(b->n_dims, dtpi_plan_extent(plan, b), &count);
-    piece.bytes = count * dtp_dtype_bytes(b->dtype);
+    dtpi_box_bytes(b->n_dims, dtpi_plan_extent(plan, b), b->dtype, &piece.bytes);
     put_key(l, plan, b, first);
     piece.key_bytes = (uint32_t)(l->keys.len - 1 - piece.key_at);
     if (!dtpi_buf_append(&l->piece_buf, &piece, sizeof(piece)) || l->keys.failed)

@@ -258,7 +258,7 @@ static dtp_status read_box(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_
     const int64_t *dims = dtpi_mf_dims(&l->m, b->dims_at);
     int64_t common_offset[DTP_CKPT_MAX_DIMS], common_extent[DTP_CKPT_MAX_DIMS];
     dtpi_file *file = NULL;
-    const uint64_t width = dtp_dtype_bytes(t->dtype);
+    const uint64_t bits = dtp_dtype_bits(t->dtype);
     part p = {
         .l = l, .t = t, .b = b, .bytes = dtpi_mf_box_bytes(&l->m, t, b), .loaded = UINT64_MAX
     };
@@ -275,7 +275,12 @@ static dtp_status read_box(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_
     dtpi_walk_begin(&w, t->n_dims, dims, dims + t->n_dims, offset, extent, common_offset,
                     common_extent);
     for (; !w.done; dtpi_walk_next(&w)) {
-        st = copy_run(&p, w.from * width, w.run * width, data + w.to * width, err);
+        if (w.from * bits % 8 || w.run * bits % 8 || w.to * bits % 8)
+            return dtpi_fail(err, DTP_ERR_UNSUPPORTED,
+                             "tensor %.80s: the wanted box cuts a byte of %s",
+                             dtpi_mf_text(&l->m, t->name_at), dtp_dtype_name(t->dtype));
+        st = copy_run(&p, dtpi_bits_bytes(w.from, bits), dtpi_bits_bytes(w.run, bits),
+                      data + dtpi_bits_bytes(w.to, bits), err);
         if (st < 0)
             return st;
     }

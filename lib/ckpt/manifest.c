@@ -52,10 +52,10 @@ void dtpi_manifest_free(dtpi_manifest *m)
 
 uint64_t dtpi_mf_box_bytes(const dtpi_manifest *m, const dtpi_mf_tensor *t, const dtpi_mf_box *b)
 {
-    uint64_t count = 0;
+    uint64_t bytes = 0;
 
-    dtpi_box_count(t->n_dims, dtpi_mf_dims(m, b->dims_at) + t->n_dims, &count);
-    return count * dtp_dtype_bytes(t->dtype);
+    dtpi_box_bytes(t->n_dims, dtpi_mf_dims(m, b->dims_at) + t->n_dims, t->dtype, &bytes);
+    return bytes;
 }
 
 uint32_t dtpi_mf_chunk_bytes(const dtpi_manifest *m, uint64_t bytes, uint64_t i)
@@ -272,11 +272,11 @@ static dtp_status check_tensor(const dtpi_manifest *m, const dtpi_mf_tensor *t, 
 {
     const char *name = dtpi_mf_text(m, t->name_at);
     const int64_t *shape = dtpi_mf_dims(m, t->dims_at);
-    uint64_t count = 0;
+    uint64_t count = 0, bytes;
 
     if (!dtpi_box_count(t->n_dims, shape, &count) ||
-        count > (uint64_t)INT64_MAX / dtp_dtype_bytes(t->dtype))
-        return bad(err, DTP_ERR_FORMAT, path, name, "its shape is too large");
+        !dtpi_box_bytes(t->n_dims, shape, t->dtype, &bytes))
+        return bad(err, DTP_ERR_FORMAT, path, name, "its shape is too large, or no whole bytes");
     for (uint32_t i = 0; i < t->n_boxes; i++) {
         const dtpi_mf_box *b = dtpi_mf_box_at(m, t->first_box + i);
         const int64_t *dims = dtpi_mf_dims(m, b->dims_at);
@@ -285,6 +285,8 @@ static dtp_status check_tensor(const dtpi_manifest *m, const dtpi_mf_tensor *t, 
             return bad(err, DTP_ERR_FORMAT, path, name, "a box lies outside its shape");
         if (!dtpi_box_count(t->n_dims, dims + t->n_dims, &n) || (n == 0 && count > 0))
             return bad(err, DTP_ERR_FORMAT, path, name, "a box is empty");
+        if (!dtpi_box_bytes(t->n_dims, dims + t->n_dims, t->dtype, &bytes))
+            return bad(err, DTP_ERR_FORMAT, path, name, "a box does not end at a byte");
         if (b->home >= dtpi_mf_n_files(m))
             return bad(err, DTP_ERR_FORMAT, path, name, "a box lies in a file that is not listed");
         const dtp_status st =

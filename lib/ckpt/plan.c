@@ -36,14 +36,22 @@ static dtp_status check_box(const dtp_ckpt_tensor *t, dtp_error *err)
     const int64_t *offset = t->offset ? t->offset : zero;
     const int64_t *extent = t->extent ? t->extent : t->shape;
     char shape[100], box[200];
-    uint64_t count;
+    const uint32_t bits = dtp_dtype_bits(t->dtype);
+    uint64_t count, bytes;
 
-    dtpi_dims_text(t->n_dims, t->shape, shape, sizeof(shape));
     if (!dtpi_box_count(t->n_dims, t->shape, &count) ||
-        count > (uint64_t)INT64_MAX / dtp_dtype_bytes(t->dtype))
+        count / 8 > (uint64_t)INT64_MAX / bits - 1) {
+        dtpi_dims_text(t->n_dims, t->shape, shape, sizeof(shape));
         return dtpi_fail(err, DTP_ERR_RANGE, "tensor %.80s: shape %s is no shape", t->name, shape);
-    if (dtpi_box_inside(t->n_dims, offset, extent, t->shape))
+    }
+    const bool inside = dtpi_box_inside(t->n_dims, offset, extent, t->shape);
+    if (inside && dtpi_box_bytes(t->n_dims, extent, t->dtype, &bytes))
         return DTP_OK;
+    dtpi_dims_text(t->n_dims, t->shape, shape, sizeof(shape));
+    if (inside)
+        return dtpi_fail(err, DTP_ERR_INVAL,
+                         "tensor %.80s: a box of %s of shape %s does not end at a byte (%u bits an "
+                         "element)", t->name, dtp_dtype_name(t->dtype), shape, bits);
     dtpi_box_text(t->n_dims, offset, extent, box, sizeof(box));
     return dtpi_fail(err, DTP_ERR_RANGE, "tensor %.80s: box %s lies outside its shape %s", t->name,
                      box, shape);
@@ -57,7 +65,7 @@ dtp_status dtpi_plan_check(const dtp_ckpt_tensor *t, dtp_error *err)
         return dtpi_fail(err, DTP_ERR_INVAL, "a tensor's name is not valid UTF-8");
     if (strcmp(t->name, "__metadata__") == 0)
         return dtpi_fail(err, DTP_ERR_INVAL, "no tensor can be named __metadata__ (safetensors)");
-    if (dtp_dtype_bytes(t->dtype) == 0)
+    if (dtp_dtype_bits(t->dtype) == 0)
         return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s: unknown dtype %d", t->name,
                          (int)t->dtype);
     if (t->n_dims > DTP_CKPT_MAX_DIMS)

@@ -15,7 +15,7 @@ enum {
     DTPI_ST_ALIGN = 4096                /* data begins at a multiple, for direct I/O */
 };
 
-/* One of the format's number types; `dtype` is NONE where libdtp has none. */
+/* One of the format's number types. */
 typedef struct dtpi_st_type {
     const char *name;
     uint32_t bits;

@@ -8,16 +8,16 @@
 /* Source: enum Dtype in safetensors/src/tensor.rs. */
 static const dtpi_st_type types[] = {
     { "BOOL", 8, DTP_BOOL },
-    { "F4", 4, DTP_DTYPE_NONE },
-    { "F6_E2M3", 6, DTP_DTYPE_NONE },
-    { "F6_E3M2", 6, DTP_DTYPE_NONE },
+    { "F4", 4, DTP_F4 },
+    { "F6_E2M3", 6, DTP_F6_E2M3 },
+    { "F6_E3M2", 6, DTP_F6_E3M2 },
     { "U8", 8, DTP_U8 },
     { "I8", 8, DTP_I8 },
     { "F8_E5M2", 8, DTP_F8_E5M2 },
     { "F8_E4M3", 8, DTP_F8_E4M3 },
-    { "F8_E8M0", 8, DTP_DTYPE_NONE },
-    { "F8_E4M3FNUZ", 8, DTP_DTYPE_NONE },
-    { "F8_E5M2FNUZ", 8, DTP_DTYPE_NONE },
+    { "F8_E8M0", 8, DTP_F8_E8M0 },
+    { "F8_E4M3FNUZ", 8, DTP_F8_E4M3FNUZ },
+    { "F8_E5M2FNUZ", 8, DTP_F8_E5M2FNUZ },
     { "I16", 16, DTP_I16 },
     { "U16", 16, DTP_U16 },
     { "F16", 16, DTP_F16 },
@@ -31,6 +31,8 @@ static const dtpi_st_type types[] = {
     { "U64", 64, DTP_U64 },
 };
 
+static_assert(DTPI_ARRAY_LEN(types) == DTP_DTYPE_END - 1, "one name per type");
+
 const dtpi_st_type *dtpi_st_type_find(const char *name, size_t bytes)
 {
     for (size_t i = 0; i < DTPI_ARRAY_LEN(types); i++)
@@ -42,7 +44,7 @@ const dtpi_st_type *dtpi_st_type_find(const char *name, size_t bytes)
 const dtpi_st_type *dtpi_st_type_of(dtp_dtype dtype)
 {
     for (size_t i = 0; i < DTPI_ARRAY_LEN(types); i++)
-        if (types[i].dtype == dtype && dtype != DTP_DTYPE_NONE)
+        if (types[i].dtype == dtype)
             return &types[i];
     return NULL;
 }

@@ -197,7 +197,10 @@ dtp_status dtpi_coll_check(const dtp_group *group, const dtpi_coll_call *call, d
     size_t all;
 
     if (DTPI_UNLIKELY(!elem))
-        return dtpi_fail(err, DTP_ERR_INVAL, "no type has number %d", (int)call->dtype);
+        return dtp_dtype_bits(call->dtype)
+                   ? dtpi_fail(err, DTP_ERR_INVAL, "elements of %s are no whole bytes",
+                               dtp_dtype_name(call->dtype))
+                   : dtpi_fail(err, DTP_ERR_INVAL, "no type has number %d", (int)call->dtype);
     if (DTPI_UNLIKELY(!dtpi_mul(call->count, elem, &all) || !dtpi_mul(all, size, &all) ||
                       all > PTRDIFF_MAX))
         return dtpi_fail(err, DTP_ERR_RANGE, "%zu elements of %s are too many", call->count,

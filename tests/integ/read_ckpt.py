@@ -20,7 +20,7 @@ try:
 except ImportError:
     xxhash = None
 
-WIDTH = dict(f64=8, f32=4, f16=2, bf16=2, i64=8, i32=4, i16=2, i8=1, u64=8, u32=4, u16=2, u8=1, bool=1, f8_e4m3=1, f8_e5m2=1, c64=8)
+WIDTH = dict(f64=8, f32=4, f16=2, bf16=2, i64=8, i32=4, i16=2, i8=1, u64=8, u32=4, u16=2, u8=1, bool=1, f8_e4m3=1, f8_e5m2=1, f8_e8m0=1, f8_e4m3fnuz=1, f8_e5m2fnuz=1, c64=8)
 
 
 class Bad(Exception):

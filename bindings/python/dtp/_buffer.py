@@ -50,6 +50,9 @@ _NAMES = {
     "bool": lib.DTP_BOOL,
     "float8_e4m3fn": lib.DTP_F8_E4M3,
     "float8_e5m2": lib.DTP_F8_E5M2,
+    "float8_e8m0fnu": lib.DTP_F8_E8M0,
+    "float8_e4m3fnuz": lib.DTP_F8_E4M3FNUZ,
+    "float8_e5m2fnuz": lib.DTP_F8_E5M2FNUZ,
     "complex64": lib.DTP_C64,
 }
 

@@ -6,7 +6,9 @@
 static void test_every_type_has_a_name_that_parses(void **state)
 {
     for (int i = 1; i < DTP_DTYPE_END; i++) {
-        assert_true(dtp_dtype_bytes((dtp_dtype)i) >= 1);
+        const uint32_t bits = dtp_dtype_bits((dtp_dtype)i);
+        assert_true(bits >= 4);
+        assert_int_equal(dtp_dtype_bytes((dtp_dtype)i), bits % 8 ? 0 : bits / 8);
         assert_int_equal(dtp_dtype_parse(dtp_dtype_name((dtp_dtype)i)), i);
     }
 }
@@ -15,6 +17,8 @@ static void test_unknown_types_are_none(void **state)
 {
     assert_int_equal(dtp_dtype_bytes(DTP_DTYPE_NONE), 0);
     assert_int_equal(dtp_dtype_bytes(DTP_DTYPE_END), 0);
+    assert_int_equal(dtp_dtype_bits(DTP_DTYPE_NONE), 0);
+    assert_int_equal(dtp_dtype_bits(DTP_DTYPE_END), 0);
     assert_int_equal(dtp_dtype_bytes((dtp_dtype)-1), 0);
     assert_string_equal(dtp_dtype_name((dtp_dtype)99), "none");
     assert_int_equal(dtp_dtype_parse(NULL), DTP_DTYPE_NONE);

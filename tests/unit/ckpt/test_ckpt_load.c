@@ -20,7 +20,7 @@ typedef struct shape_of {
 static void random_shape(uint64_t *seed, shape_of *t, int i)
 {
     snprintf(t->name, sizeof(t->name), "tensor.%d", i);
-    t->dtype = 1 + (dtp_dtype)(check_random(seed) % (DTP_DTYPE_END - 1));
+    t->dtype = 1 + (dtp_dtype)(check_random(seed) % (DTP_F4 - 1));
     t->n_dims = (uint32_t)(check_random(seed) % 5);
     for (uint32_t d = 0; d < t->n_dims; d++)
         t->shape[d] = (int64_t)(check_random(seed) % 3 ? 1 + check_random(seed) % 13 : check_random(seed) % 60);

@@ -59,7 +59,7 @@ static void test_two_ranks_save_and_any_box_is_read(void **state)
     ranks_free(r, 2);
 }
 
-static void test_all_dtypes_scalars_and_empty_tensors_survive(void **state)
+static void test_types_of_whole_bytes_and_empty_tensors_survive(void **state)
 {
     static const int64_t shape[] = { 3, 4 }, empty[] = { 4, 0, 2 };
     DTPI_AUTO(files) dtpi_files *files = mem_files();
@@ -71,7 +71,7 @@ static void test_all_dtypes_scalars_and_empty_tensors_survive(void **state)
         const uint64_t step = (uint64_t)codec + 1;
         ranks_init(r, 1, files, dir);
         r[0].opts.codec = codec;
-        for (int d = 1; d < DTP_DTYPE_END; d++) {
+        for (int d = 1; d < DTP_F4; d++) {
             snprintf(names[d], sizeof(names[d]), "t%d", d);
             give(&r[0], names[d], d, 2, shape, NULL, NULL, (uint64_t)d);
         }
@@ -79,7 +79,7 @@ static void test_all_dtypes_scalars_and_empty_tensors_survive(void **state)
         give(&r[0], "sc\"al\\ar \xc3\xa9\n", DTP_U8, 0, NULL, NULL, NULL, 9);
         assert_ok(ranks_save(r, 1, step));
         DTPI_AUTO(load) dtpi_load *l = load(files, step);
-        for (int d = 1; d < DTP_DTYPE_END; d++)
+        for (int d = 1; d < DTP_F4; d++)
             assert_ok(read_known(l, names[d], d, 2, shape, NULL, NULL, (uint64_t)d));
         assert_ok(read_known(l, "empty", DTP_F16, 3, empty, NULL, NULL, 1));
         assert_ok(read_known(l, "sc\"al\\ar \xc3\xa9\n", DTP_U8, 0, NULL, NULL, NULL, 9));
@@ -460,7 +460,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_ranks_save_and_any_box_is_read),
-        cmocka_unit_test(test_all_dtypes_scalars_and_empty_tensors_survive),
+        cmocka_unit_test(test_types_of_whole_bytes_and_empty_tensors_survive),
         cmocka_unit_test(test_no_tensors_make_an_empty_checkpoint),
         cmocka_unit_test(test_zstd_chunks_are_read_at_random),
         cmocka_unit_test(test_one_rank_gives_many_boxes_of_a_tensor),
