@@ -7,7 +7,9 @@ pointer (torch, which has bf16 and the buffer protocol has not), DLPack (jax and
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +36,7 @@ _FORMATS = {
 }
 
 # Names that torch ("torch.bfloat16") and ml_dtypes ("bfloat16") give their types.
-_NAMES = {
+NAMES = {
     "float64": lib.DTP_F64,
     "float32": lib.DTP_F32,
     "float16": lib.DTP_F16,
@@ -130,6 +132,41 @@ def borrow(value: Any, what: str = "array", writable: bool = False) -> Buffer:
     return buffer
 
 
+def through_copy(
+    value: Any, what: str, writable: bool = False
+) -> tuple[Buffer, Callable[[], None] | None]:
+    """As `borrow`; what is not dense, or on a device, goes through a dense copy in host memory, and
+    `writable` gives what to call when that is filled."""
+    if hasattr(value, "data_ptr") and hasattr(value, "new_empty"):
+        return _tensor_through_copy(value, what, writable)
+    flags = getattr(value, "flags", None)
+    if flags is not None and hasattr(value, "__array_interface__") and not flags.c_contiguous:
+        copy = value.copy(order="C")
+        back = functools.partial(value.__setitem__, ..., copy)
+        if writable and not flags.writeable:
+            raise ValueError(f"{what} is read-only")
+        return borrow(copy, what), back if writable else None
+    return borrow(value, what, writable), None
+
+
+def _tensor_through_copy(
+    value: Any, what: str, writable: bool
+) -> tuple[Buffer, Callable[[], None] | None]:
+    """The same for a torch tensor."""
+    lazy = value.is_conj() or value.is_neg()
+    on_host = value.device.type == "cpu"
+    if value.device.type == "meta" or (on_host and value.is_contiguous() and not lazy):
+        return borrow(value, what, writable), None
+    if str(value.layout) != "torch.strided":
+        raise ValueError(f"{what} is {value.layout}, not dense")
+    plain = value.detach()
+    if not writable:
+        plain = plain.resolve_conj().resolve_neg().cpu().contiguous()
+        return borrow(plain, what), None
+    copy = plain.new_empty(plain.shape, device="cpu")
+    return borrow(copy, what), functools.partial(plain.copy_, copy)
+
+
 def _from_others(value: Any, what: str) -> Buffer:
     if hasattr(value, "__array_interface__") and hasattr(value, "ctypes"):
         return _from_numpy(value, what)
@@ -156,7 +193,7 @@ def _from_view(view: memoryview, what: str) -> Buffer:
 def _from_numpy(value: Any, what: str) -> Buffer:
     """A numpy array of a type that ml_dtypes adds and memoryview does not know."""
     interface = value.__array_interface__
-    dtype = _NAMES.get(value.dtype.name)
+    dtype = NAMES.get(value.dtype.name)
     if dtype is None or interface["typestr"][0] == ">":
         raise TypeError(f"{what}: elements of type {value.dtype} are not supported")
     if not value.flags.c_contiguous:
@@ -174,7 +211,7 @@ def _from_pointer(value: Any, what: str) -> Buffer:
         raise ValueError(f"{what} is not contiguous (row-major)")
     if value.is_conj() or value.is_neg():
         raise ValueError(f"{what} is a lazy view: call .resolve_conj() or .resolve_neg() first")
-    dtype = _NAMES.get(str(value.dtype).removeprefix("torch."))
+    dtype = NAMES.get(str(value.dtype).removeprefix("torch."))
     if dtype is None:
         raise TypeError(f"{what}: elements of type {value.dtype} are not supported")
     address = ffi.cast("void *", value.data_ptr())

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sharded checkpoints: save with N ranks, load with M; any rank asks for any box of any tensor.
 
-Tensors are a dict from names to arrays (numpy, torch, anything with a buffer). Where a rank has
-only a part of a tensor, the value is a Shard, or a list of them. Nothing is copied on the way.
+A state is a dict, nested as you like, of arrays (numpy, torch, anything with a buffer) and of
+numbers, texts and None, which go into the manifest as JSON. Where a rank has only a part of a
+tensor, the value is a Shard, a list of them, or a DTensor. Dense arrays in host memory are not
+copied.
 """
 
 from __future__ import annotations
@@ -13,22 +15,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import index
 from typing import Any, NamedTuple, Union
 
-from dtp._buffer import NUMPY_NAMES, Buffer, borrow, dtype_name
+from dtp import _dtensor, _state
+from dtp._buffer import NAMES, NUMPY_NAMES, Buffer, borrow, dtype_name, through_copy
 from dtp._check import NotFoundError, check, new_error
 from dtp._context import Context, Handle, context_of, keep, open_handle
 from dtp._ffi import Options, callback, encode, ffi, lib, text
+from dtp._state import Shard
 from dtp.group import Group
+
+__all__ = ["Box", "Ckpt", "Shard", "TensorInfo", "latest", "load", "open", "save"]
 
 Dir = Union[str, "os.PathLike[str]"]
 CODECS = {"none": lib.DTP_CODEC_NONE, "zstd": lib.DTP_CODEC_ZSTD, "planes": lib.DTP_CODEC_PLANES}
-
-
-class Shard(NamedTuple):
-    """A part of a tensor: `array` is its box that begins at `offset` in a tensor of `shape`."""
-
-    array: Any
-    shape: Sequence[int]
-    offset: Sequence[int]
 
 
 class Box(NamedTuple):
@@ -45,6 +43,7 @@ class TensorInfo(NamedTuple):
 
 
 Tensors = Mapping[str, Any]
+State = Mapping[Any, Any]
 
 
 class _Request:
@@ -53,6 +52,7 @@ class _Request:
     def __init__(self) -> None:
         self._tensors: list[dict[str, Any]] = []
         self._kept: list[Any] = []
+        self._backs: list[Callable[[], None]] = []
 
     def add(
         self,
@@ -85,16 +85,26 @@ class _Request:
             }
         )
 
+    def add_value(self, name: str, value: Any, writable: bool) -> None:
+        """A tensor, a part of one, or a list of parts."""
+        what = f"tensor {name}"
+        if _dtensor.is_dtensor(value):
+            value = _dtensor.parts(value, what)
+        for part in value if isinstance(value, list) else [value]:
+            array, shape, offset = part if isinstance(part, Shard) else (part, None, None)
+            buffer, back = through_copy(array, what, writable)
+            self.add(name, buffer, shape, offset)
+            if back is not None:
+                self._backs.append(back)
+
     def add_all(self, tensors: Tensors, writable: bool) -> None:
-        if not isinstance(tensors, Mapping):
-            raise TypeError(f"tensors: a {type(tensors).__name__} is no dict of arrays by name")
         for name, value in tensors.items():
-            for shard in value if isinstance(value, list) else [value]:
-                if isinstance(shard, Shard):
-                    buffer = borrow(shard.array, f"tensor {name}", writable)
-                    self.add(name, buffer, shard.shape, shard.offset)
-                else:
-                    self.add(name, borrow(shard, f"tensor {name}", writable))
+            self.add_value(name, value, writable)
+
+    def done(self) -> None:
+        """The memory is filled: what went through a copy gets it."""
+        for back in self._backs:
+            back()
 
     def array(self) -> tuple[Any, int]:
         return ffi.new("dtp_ckpt_tensor[]", self._tensors), len(self._tensors)
@@ -113,10 +123,18 @@ def _step(value: int) -> int:
     return index(value)
 
 
+def _meta(state_tree: Any, meta: Mapping[str, Any] | None) -> str | None:
+    if meta is not None and _state.KEY in meta:
+        raise ValueError(f"meta: {_state.KEY!r} is where the state's own values go")
+    if state_tree is None:
+        return None if meta is None else json.dumps(meta)
+    return json.dumps({**(meta or {}), _state.KEY: state_tree})
+
+
 def save(
     dir: Dir,
     step: int,
-    tensors: Tensors,
+    state: State,
     group: Group | None = None,
     *,
     codec: str = "none",
@@ -127,29 +145,43 @@ def save(
     timeout_ms: int | None = None,
     ctx: Context | None = None,
 ) -> None:
-    """Saves the tensors of all ranks of `group` (None: this process alone) as step `step` and
-    returns when that is durable. `meta` is kept in the manifest as JSON; rank 0's counts."""
-    if codec not in CODECS:
-        raise ValueError(f"codec {codec!r} is none of {', '.join(CODECS)}")
-    if group is not None and not isinstance(group, Group):
-        raise TypeError(f"group: a {type(group).__name__} is no dtp.Group")
+    """Saves the state of all ranks of `group` (None: this process alone) as step `step` and returns
+    when that is durable. `meta` is kept in the manifest as JSON, and so is what is no tensor in the
+    state; rank 0's counts."""
     request = _Request()
-    request.add_all(tensors, writable=False)
-    opts = Options("dtp_ckpt_save_opts")
-    o = opts.ptr
-    o.codec, o.keep_last, o.no_sync = CODECS[codec], keep_last, not sync
-    o.chunk_bytes, o.timeout_ms = chunk_bytes, timeout_ms or 0
-    opts.set_text("meta_json", None if meta is None else json.dumps(meta))
+    flat = _state.flatten(state)
+    request.add_all(flat.tensors, writable=False)
+    opts = _save_options(codec, keep_last, sync, chunk_bytes, timeout_ms)
+    _check_group(group)
+    if group is None or group.rank == 0:
+        opts.set_text("meta_json", _meta(flat.tree, meta))
     array, n = request.array()
     group_ptr = ffi.NULL if group is None else group.ptr
     with context_of(ctx if group is None else group.ctx) as context:
         err = new_error()
         context.check(
             lib.dtp_ckpt_save(
-                context.ptr, group_ptr, encode(dir, "dir"), _step(step), array, n, o, err
+                context.ptr, group_ptr, encode(dir, "dir"), _step(step), array, n, opts.ptr, err
             ),
             err,
         )
+
+
+def _save_options(
+    codec: str, keep_last: int, sync: bool, chunk_bytes: int, timeout_ms: int | None
+) -> Options:
+    if codec not in CODECS:
+        raise ValueError(f"codec {codec!r} is none of {', '.join(CODECS)}")
+    opts = Options("dtp_ckpt_save_opts")
+    o = opts.ptr
+    o.codec, o.keep_last, o.no_sync = CODECS[codec], keep_last, not sync
+    o.chunk_bytes, o.timeout_ms = chunk_bytes, timeout_ms or 0
+    return opts
+
+
+def _check_group(group: Group | None) -> None:
+    if group is not None and not isinstance(group, Group):
+        raise TypeError(f"group: a {type(group).__name__} is no dtp.Group")
 
 
 def latest(dir: Dir, ctx: Context | None = None) -> int | None:
@@ -199,7 +231,17 @@ class Ckpt(Handle):
     @property
     def meta(self) -> Any:
         """What was given as `meta`."""
+        meta = self._all_meta()
+        if isinstance(meta, dict):
+            meta.pop(_state.KEY, None)
+        return meta
+
+    def _all_meta(self) -> Any:
         return json.loads(text(self._info().meta_json) or "{}")
+
+    def _tree(self) -> Any:
+        meta = self._all_meta()
+        return meta.get(_state.KEY) if isinstance(meta, dict) else None
 
     def __len__(self) -> int:
         return int(self._info().n_tensors)
@@ -229,29 +271,61 @@ class Ckpt(Handle):
         shape = tuple(t.shape[d] for d in range(t.n_dims))
         return t.dtype, TensorInfo(text(t.name) or "", dtype_name(t.dtype), shape)
 
-    def read_into(self, tensors: Tensors) -> None:
-        """Fills arrays and tensors of the caller: whole ones, or Shards."""
-        request = _Request()
-        request.add_all(tensors, writable=True)
+    def read_into(self, state: State) -> None:
+        """Fills arrays and tensors of the caller, whole ones or parts, where they lie; numbers and
+        texts are replaced in their dicts and lists."""
+        request, fresh, wanted = _Request(), {}, []
+        if not isinstance(state, Mapping):
+            raise TypeError(f"into: a {type(state).__name__} is no dict of tensors and values")
+        for name, value in _state.leaves(state):
+            if _state.is_scalar(value):
+                wanted.append(name)
+            elif isinstance(value, bytes) or _is_numpy_scalar(value):
+                fresh[name] = (value, self._new(request, name, None, "numpy"))
+            else:
+                request.add_value(name, value, writable=True)
+        values = self._scalars(wanted)
         self._read(request)
+        for name, (old, array) in fresh.items():
+            values[name] = array.tobytes() if isinstance(old, bytes) else array[()]
+        _state.replace(state, values)
 
-    def read(self, boxes: Mapping[str, Box | None] | None = None) -> dict[str, Any]:
-        """Reads into new numpy arrays: the boxes given (None: the whole tensor), or everything."""
+    def _scalars(self, names: Sequence[str]) -> dict[str, Any]:
+        if not names:
+            return {}
+        stored = _state.scalars(self._tree())
+        for name in names:
+            if name not in stored:
+                raise NotFoundError(f"value {name} is not in step {self.step}", noun="ckpt")
+        return {name: stored[name] for name in names}
+
+    def read(
+        self, boxes: Mapping[str, Box | None] | None = None, framework: str = "numpy"
+    ) -> dict[str, Any]:
+        """Reads into new arrays ("numpy" or "torch"): the boxes given (None: the whole tensor) by
+        name, or everything, nested as it was saved."""
+        if framework not in ("numpy", "torch"):
+            raise ValueError(f"framework {framework!r} is neither numpy nor torch")
         wanted = dict.fromkeys(t.name for t in self) if boxes is None else boxes
         request, arrays = _Request(), {}
         for name, box in wanted.items():
-            dtype, info = self._find(name)
-            box = None if box is None else Box(*box)
-            array = _new_array(dtype, info, info.shape if box is None else box.extent)
-            arrays[name] = array
-            request.add(name, borrow(array), info.shape, None if box is None else box.offset)
+            arrays[name] = self._new(request, name, None if box is None else Box(*box), framework)
         self._read(request)
-        return arrays
+        return arrays if boxes is not None else _state.unflatten(self._tree(), arrays)
+
+    def _new(self, request: _Request, name: str, box: Box | None, framework: str) -> Any:
+        """A new array that the request fills."""
+        dtype, info = self._find(name)
+        shape = info.shape if box is None else box.extent
+        array = _NEW[framework](dtype, info, tuple(shape))
+        request.add(name, borrow(array), info.shape, None if box is None else box.offset)
+        return array
 
     def _read(self, request: _Request) -> None:
         array, n = request.array()
         err = new_error()
         self._ctx.check(lib.dtp_ckpt_read(self.ptr, array, n, err), err)
+        request.done()
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Reads and checks every byte; `progress(done, total)` is told on the way."""
@@ -278,13 +352,36 @@ def _progress(user: Any, done: int, total: int) -> None:
         progress.fn(done, total)
 
 
-def _new_array(dtype: int, info: TensorInfo, shape: Sequence[int]) -> Any:
+def _is_numpy_scalar(value: Any) -> bool:
+    return (
+        hasattr(value, "__array_interface__")
+        and hasattr(value, "item")
+        and not hasattr(value, "ctypes")
+    )
+
+
+def _new_numpy(dtype: int, info: TensorInfo, shape: tuple[int, ...]) -> Any:
     import numpy
 
     name = NUMPY_NAMES.get(dtype)
     if name is None:
-        raise TypeError(f"tensor {info.name}: numpy has no {info.dtype}; give a tensor as `into`")
-    return numpy.empty(tuple(shape), name)
+        raise TypeError(
+            f"tensor {info.name}: numpy has no {info.dtype}; "
+            "give a tensor as `into`, or framework='torch'"
+        )
+    return numpy.empty(shape, name)
+
+
+def _new_torch(dtype: int, info: TensorInfo, shape: tuple[int, ...]) -> Any:
+    import torch
+
+    found = next((getattr(torch, n, None) for n, code in NAMES.items() if code == dtype), None)
+    if found is None:
+        raise TypeError(f"tensor {info.name}: torch has no {info.dtype}")
+    return torch.empty(shape, dtype=found)
+
+
+_NEW = {"numpy": _new_numpy, "torch": _new_torch}
 
 
 def open(dir: Dir, step: int | None = None, ctx: Context | None = None) -> Ckpt:
@@ -305,16 +402,18 @@ def load(
     dir: Dir,
     step: int | None = None,
     *,
-    into: Tensors | None = None,
+    into: State | None = None,
     boxes: Mapping[str, Box | None] | None = None,
+    framework: str = "numpy",
     ctx: Context | None = None,
-) -> dict[str, Any]:
-    """Loads a step (None: the newest complete one). With `into` it fills those arrays and tensors
-    and returns them; else new numpy arrays of the `boxes`, or of everything."""
+) -> dict[Any, Any]:
+    """Loads a step (None: the newest complete one). With `into` it fills those arrays and tensors,
+    replaces numbers and texts, and returns all; else new arrays of the `boxes`, or of everything,
+    as `framework` ("numpy" or "torch") has them."""
     if into is not None and boxes is not None:
         raise ValueError("either `into` or `boxes`: a Shard in `into` says where it lies")
     with open(dir, step, ctx) as ckpt:
         if into is None:
-            return ckpt.read(boxes)
+            return ckpt.read(boxes, framework)
         ckpt.read_into(into)
         return dict(into)
