@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For PyTorch: a torch.distributed.Store over a group's keys, so that no port is needed.
+"""For PyTorch: a torch.distributed.Store over a group's keys, so that no port is needed, and
+storage for torch.distributed.checkpoint.
 
     group = dtp.init()
     torch.distributed.init_process_group(
         "gloo", store=dtp.torch.Store(group), rank=group.rank, world_size=group.size
+    )
+    torch.distributed.checkpoint.save(
+        state, storage_writer=dtp.torch.StorageWriter("ckpt", step, group=group)
     )
 
 Imported by itself (`import dtp.torch`); dtp alone never imports torch.
@@ -21,7 +25,10 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 
 from dtp._check import Error, NotFoundError, TimeoutError
+from dtp._torch_ckpt import StorageReader, StorageWriter
 from dtp.group import Group
+
+__all__ = ["StorageReader", "StorageWriter", "Store"]
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import BUILD, PACKAGE_DIR, ROOT
+from conftest import BUILD, PACKAGE_DIR, ROOT, need
 
 
 def blocks(page: str) -> list[str]:
@@ -31,10 +31,24 @@ def run(code: str, folder: Path) -> None:
 
 
 def test_the_manual_runs(tmp_path: Path) -> None:
-    rank, saving, machine = blocks("docs/python.md")
+    rank, saving, _, _, machine = blocks("docs/python.md")
     run(rank.replace("with dtp.init() as group:", "group = dtp.init()\nif True:") +
         "step = 1\n" + saving, tmp_path)  # fmt: skip
     run("import dtp\n" + machine.replace("solve(topo, 2)", "solve(topo, 1)"), tmp_path)
+
+
+def test_what_the_manual_shows_of_torch_runs(tmp_path: Path) -> None:
+    need("torch")
+    _, _, nested, storage, _ = blocks("docs/python.md")
+    head = """
+import dtp, dtp.torch, torch
+group, step = dtp.init(), 1
+model = torch.nn.Linear(3, 2)
+optim = torch.optim.Adam(model.parameters())
+model(torch.ones(3)).sum().backward()
+optim.step()
+"""
+    run(head + nested + "step = 2\n" + storage, tmp_path)
 
 
 def test_the_readme_runs(tmp_path: Path) -> None:
