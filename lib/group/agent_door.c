@@ -70,23 +70,32 @@ static void say(dtpi_agent *agent, const char *format, ...)
 
 /*
  * Strangers that are none of ours get no answer. One of ours that cannot fit will be missing: before the
- * group stands everybody is told why, not only the one who came.
+ * group stands everybody is told why, once he has said that he heard it and is no echo of an earlier run.
  */
 static void refuse(struct agent_conn *conn, const dtp_error *err)
 {
     dtpi_agent *agent = conn->agent;
     dtpi_buf b = dtpi_buf_init(dtpi_ctx_alloc(agent->ctx));
-    const bool ends_all = conn->hs.disagrees && !dtpi_core_has_table(agent->core);
+    bool waits = false;
 
     if (err->status != DTP_ERR_PROTO) {
+        conn->hs.disagrees &= !dtpi_core_has_table(agent->core);
         say(agent, "a connection: %s", err->text);
         dtpi_hs_refuse(&conn->hs, &b, err);
         DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);
-        if (m)
-            dtpi_link_send(conn->link, m, NULL, 0);
+        waits = m && dtpi_link_send(conn->link, m, NULL, 0) && conn->hs.disagrees;
     }
+    if (!waits)
+        agent_conn_close(conn);
+}
+
+/* He is there, and cannot come. */
+static void end_all(struct agent_conn *conn, const dtp_error *err)
+{
+    dtpi_agent *agent = conn->agent;
+
     agent_conn_close(conn);
-    if (ends_all)
+    if (!dtpi_core_has_table(agent->core))
         dtpi_core_fail(agent->core, err->status, err->text, dtp_ctx_now_ns(agent->ctx));
 }
 
@@ -156,7 +165,10 @@ void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t b
         st = check_is_due(conn, &err);
     if (st < 0) {
         dtpi_buf_free(&b);
-        refuse(conn, &err);
+        if (conn->hs.is_heard)
+            end_all(conn, &err);
+        else
+            refuse(conn, &err);
         return;
     }
     if (st == DTP_OK) {

@@ -181,8 +181,10 @@ void agent_parent_failed(struct agent_conn *conn, dtp_status why)
     agent_after_input(agent);
 }
 
-static void refused(struct agent_conn *conn, const dtp_error *err)
+/* `heard_take` is to be said before the connection ends; may be empty. */
+static void refused(struct agent_conn *conn, dtpi_buf *heard_take, const dtp_error *err)
 {
+    DTPI_AUTO(msg) dtpi_msg *m = heard_take->len > 0 ? dtpi_msg_new(heard_take) : NULL;
     dtpi_agent *agent = conn->agent;
     /* Anybody can refuse; at the one address there is, it is believed without proof. */
     const bool is_final = conn->hs.is_proven
@@ -190,6 +192,8 @@ static void refused(struct agent_conn *conn, const dtp_error *err)
                               : dtpi_race_n_tries(agent->race) == 1 &&
                                     (err->status == DTP_ERR_AUTH || err->status == DTP_ERR_VERSION);
 
+    if (m)
+        dtpi_link_send(conn->link, m, NULL, 0);
     if (is_final) {
         agent_parent_stop(agent);
         dtpi_core_parent_end(agent->core, err->status, err->text, dtp_ctx_now_ns(agent->ctx));
@@ -253,8 +257,7 @@ void agent_parent_frame(struct agent_conn *conn, const uint8_t *data, size_t byt
     if (st != DTP_PENDING)
         return;
     if (dtpi_hs_answer(&conn->hs, data, bytes, &b, &err) < 0) {
-        dtpi_buf_free(&b);
-        refused(conn, &err);
+        refused(conn, &b, &err);
         return;
     }
     DTPI_AUTO(msg) dtpi_msg *m = dtpi_msg_new(&b);

@@ -10,7 +10,9 @@
 
 /* "dtp" and a bell that no text protocol rings first. */
 enum { HS_MAGIC = 0x07707464, HS_HELLO = 1, HS_CHALLENGE = 2, HS_PROOF = 3, HS_REFUSE = 4,
-       HS_ASK = 5, HS_GIVE = 6 };
+       HS_ASK = 5, HS_GIVE = 6, HS_HEARD = 7 };
+/* Messages that a server took; or it has refused, and waits for HEARD. */
+enum { TOOK_HELLO = 1, TOOK_PROOF = 2, REFUSED = 3 };
 enum { FLAG_INSECURE = 1, FLAG_ENCRYPTS = 2, FLAGS = 3 };
 
 static const uint8_t no_secret[DTP_SECRET_BYTES] = "libdtp: no secret, by agreement";
@@ -135,17 +137,35 @@ void dtpi_hs_hello(dtpi_hs *hs, dtpi_buf *b)
     memcpy(hs->hello, b->data + at, hs->n_hello);
 }
 
+static const char heard_label[] = "libdtp client heard";
+
+static void say_heard(dtpi_hs *hs, const uint8_t *nonce, dtpi_buf *b)
+{
+    uint8_t proof[DTPI_HS_PROOF_BYTES];
+
+    if (sodium_is_zero(nonce, DTPI_HS_NONCE_BYTES))
+        return;
+    memcpy(hs->challenge, nonce, DTPI_HS_NONCE_BYTES);
+    hs->n_challenge = DTPI_HS_NONCE_BYTES;
+    prove(hs, heard_label, proof);
+    begin(b, HS_HEARD);
+    dtpi_buf_append(b, proof, sizeof(proof));
+}
+
 static dtp_status read_refusal(dtpi_hs *hs, dtpi_rd *r, const uint8_t *data, size_t bytes,
-                               dtp_error *err)
+                               dtpi_buf *b, dtp_error *err)
 {
     char text[DTP_ERROR_TEXT];
     const dtp_status st = (dtp_status)dtpi_rd_u32(r);
 
     dtpi_rd_text(r, text, sizeof(text));
+    const uint8_t *nonce = dtpi_rd_bytes(r, DTPI_HS_NONCE_BYTES);
     dtpi_rd_bytes(r, DTPI_HS_TAG_BYTES);
     if (!dtpi_rd_done(r) || st >= 0 || st < DTP_ERR_INTERRUPTED || !dtpi_utf8_ok(text, strlen(text)))
         return dtpi_fail(err, DTP_ERR_PROTO, "malformed refusal from the agent");
     hs->is_proven = tag_fits(hs, "libdtp refusal", data, bytes);
+    if (hs->is_proven)
+        say_heard(hs, nonce, b);
     return dtpi_fail(err, st, "%s", text);
 }
 
@@ -162,7 +182,7 @@ dtp_status dtpi_hs_answer(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_b
     if (r.failed)
         return dtpi_fail(err, DTP_ERR_PROTO, "malformed challenge from the agent");
     if (type == HS_REFUSE)
-        return read_refusal(hs, &r, data, bytes, err);
+        return read_refusal(hs, &r, data, bytes, b, err);
     if (version != DTPI_WIRE_VERSION)
         return dtpi_fail(err, DTP_ERR_VERSION, "the agent speaks wire version %u, this rank %d",
                          version, DTPI_WIRE_VERSION);
@@ -345,25 +365,47 @@ static dtp_status serve_hello(dtpi_hs *hs, dtpi_rd *r, const uint8_t *data, size
     begin(b, HS_CHALLENGE);
     dtpi_buf_append(b, hs->challenge, sizeof(hs->challenge));
     dtpi_buf_append(b, proof, sizeof(proof));
-    hs->state = 1;
+    hs->state = TOOK_HELLO;
     return DTP_PENDING;
+}
+
+static dtp_status check_proof(dtpi_hs *hs, dtpi_rd *r, uint8_t type, const char *label, dtp_error *err)
+{
+    uint8_t want[DTPI_HS_PROOF_BYTES];
+    const uint8_t theirs = dtpi_rd_u8(r);
+    const uint8_t *proof = dtpi_rd_bytes(r, DTPI_HS_PROOF_BYTES);
+    char who[128];
+
+    if (theirs != type || !dtpi_rd_done(r))
+        return dtpi_fail(err, DTP_ERR_PROTO, "malformed proof");
+    prove(hs, label, want);
+    if (sodium_memcmp(want, proof, sizeof(want)) != 0)
+        return dtpi_fail(err, DTP_ERR_AUTH, "%s has another secret for job %s (DTP_SECRET)",
+                         name_peer(hs, who, sizeof(who)), hs->self.job);
+    return DTP_OK;
 }
 
 static dtp_status serve_proof(dtpi_hs *hs, dtpi_rd *r, dtp_error *err)
 {
-    uint8_t want[DTPI_HS_PROOF_BYTES];
-    const uint8_t type = dtpi_rd_u8(r);
-    const uint8_t *proof = dtpi_rd_bytes(r, DTPI_HS_PROOF_BYTES);
+    const dtp_status st = check_proof(hs, r, HS_PROOF, "libdtp client proof", err);
+
+    if (st >= 0)
+        hs->state = TOOK_PROOF;
+    return st;
+}
+
+/* Who was refused is there, and is no echo. */
+static dtp_status serve_heard(dtpi_hs *hs, dtpi_rd *r, dtp_error *err)
+{
     char who[128];
 
-    if (type != HS_PROOF || !dtpi_rd_done(r))
-        return dtpi_fail(err, DTP_ERR_PROTO, "malformed proof");
-    prove(hs, "libdtp client proof", want);
-    if (sodium_memcmp(want, proof, sizeof(want)) != 0)
-        return dtpi_fail(err, DTP_ERR_AUTH, "%s has another secret for job %s (DTP_SECRET)",
-                         name_peer(hs, who, sizeof(who)), hs->self.job);
-    hs->state = 2;
-    return DTP_OK;
+    hs->state = TOOK_PROOF;
+    const dtp_status st = check_proof(hs, r, HS_HEARD, heard_label, err);
+    hs->is_heard = st >= 0;
+    hs->disagrees = hs->is_heard;
+    if (st < 0)
+        return st;
+    return check_agreement(hs, name_peer(hs, who, sizeof(who)), err);
 }
 
 dtp_status dtpi_hs_serve(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_buf *b,
@@ -381,21 +423,30 @@ dtp_status dtpi_hs_serve(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_bu
     switch (hs->state) {
     case 0:
         return serve_hello(hs, &r, data, bytes, b, err);
-    case 1:
+    case TOOK_HELLO:
         return serve_proof(hs, &r, err);
+    case REFUSED:
+        return serve_heard(hs, &r, err);
     default:
         return dtpi_fail(err, DTP_ERR_PROTO, "a second handshake");
     }
 }
 
-void dtpi_hs_refuse(const dtpi_hs *hs, dtpi_buf *b, const dtp_error *err)
+void dtpi_hs_refuse(dtpi_hs *hs, dtpi_buf *b, const dtp_error *err)
 {
     static const uint8_t none[DTPI_HS_TAG_BYTES];
     const size_t at = b->len;
 
+    sodium_memzero(hs->challenge, sizeof(hs->challenge));
+    if (hs->disagrees) {
+        randombytes_buf(hs->challenge, DTPI_HS_NONCE_BYTES);
+        hs->n_challenge = DTPI_HS_NONCE_BYTES;
+        hs->state = REFUSED;
+    }
     begin(b, HS_REFUSE);
     dtpi_wr_u32(b, (uint32_t)err->status);
     dtpi_wr_text(b, err->text);
+    dtpi_buf_append(b, hs->challenge, DTPI_HS_NONCE_BYTES);
     if (hs->is_ours)
         add_tag(hs, "libdtp refusal", b, at);
     else

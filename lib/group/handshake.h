@@ -6,7 +6,8 @@
  * the secret over the role of the prover and both messages before it, so it is bound to job, attempt,
  * generation, rank, node, world size, versions, flags, roles and both nonces and cannot be reflected or
  * replayed. A HELLO carries a tag of the same key, so that a stranger is known by its first message
- * and learns nothing from the refusal. Without a secret (insecure) the same words are spoken with a
+ * and learns nothing from the refusal. A HELLO may be an echo of an earlier run: where one cannot fit, the
+ * refusal asks for a word that only its author can give (HEARD), before others act on it. Without a secret (insecure) the same words are spoken with a
  * fixed key, and both sides must say so.
  */
 #ifndef DTPI_GROUP_HANDSHAKE_H
@@ -59,10 +60,11 @@ typedef struct dtpi_hs {
     dtpi_hs_self self, peer;    /* the server knows its peer after HELLO */
     bool is_ours;               /* server: the HELLO was made, now or once, with the secret */
     bool disagrees;             /* server: ours, of this job and generation, waited for, and it cannot fit */
+    bool is_heard;              /* server: and its author said so, now */
     bool is_proven;             /* client: a refusal came from somebody with the secret */
     uint8_t hello[DTPI_HS_MAX_FRAME];
     size_t n_hello;
-    uint8_t challenge[DTPI_HS_NONCE_BYTES + 4];         /* with the server's generation */
+    uint8_t challenge[DTPI_HS_NONCE_BYTES + 4];         /* with the server's generation, but in a refusal */
     size_t n_challenge;
 } dtpi_hs;
 
@@ -74,14 +76,20 @@ bool dtpi_hs_may_be_hello(const uint8_t *data, size_t bytes);
 
 /* Client: writes HELLO, or ASK. */
 void dtpi_hs_hello(dtpi_hs *hs, dtpi_buf *b);
-/* Client: reads CHALLENGE or a refusal, writes PROOF. OK when proven. AUTH, VERSION, PROTO. */
+/*
+ * Client: reads CHALLENGE, writes PROOF: OK when proven. Or reads a refusal, and where that asks for it writes
+ * HEARD, to be sent. AUTH, VERSION, PROTO, and what a refusal says.
+ */
 dtp_status dtpi_hs_answer(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_buf *b,
                           dtp_error *err);
-/* Server: reads HELLO (PENDING, CHALLENGE written) or PROOF (OK). Failures: refuse and close. */
+/*
+ * Server: reads HELLO (PENDING, CHALLENGE written) or PROOF (OK). Failures: refuse and close. After the refusal
+ * of one that `disagrees` it reads HEARD: the same failure again, and `is_heard`.
+ */
 dtp_status dtpi_hs_serve(dtpi_hs *hs, const uint8_t *data, size_t bytes, dtpi_buf *b,
                          dtp_error *err);
-/* The refusal that tells `err` to the client, proven where the HELLO was. */
-void dtpi_hs_refuse(const dtpi_hs *hs, dtpi_buf *b, const dtp_error *err);
+/* The refusal that tells `err` to the client, proven where the HELLO was; one that `disagrees` is asked for HEARD. */
+void dtpi_hs_refuse(dtpi_hs *hs, dtpi_buf *b, const dtp_error *err);
 
 /*
  * Before it, where a launcher carries no secret: ASK (client) -> GIVE with the secret, plain to a process

@@ -363,6 +363,8 @@ static void prove(struct session *s, const uint8_t *data, size_t bytes)
     if (session_take_secret(s, data, bytes))
         return;
     if (dtpi_hs_answer(&s->hs, data, bytes, &b, &s->join_error) < 0) {
+        if (b.len > 0)
+            session_send(s, &b);    /* that it heard */
         dtpi_buf_free(&b);
         s->is_told = true;
         s->state = s->may_try_again && s->join_error.status == DTP_ERR_BUSY ? SESSION_AGAIN

@@ -20,12 +20,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     dtpi_hs_init(&hs, &o);
     data++;
     bytes--;
-    /* As a server: a hello may be well-formed, but nothing proves the secret. */
-    if (dtpi_hs_serve(&hs, data, bytes, &b, &err) == DTP_PENDING) {
-        const size_t half = bytes / 2;
+    /* As a server: a hello may be well-formed, but nothing proves the secret, nor who was refused. */
+    const size_t half = bytes / 2;
+    const dtp_status st = dtpi_hs_serve(&hs, data, bytes, &b, &err);
+    if (st < 0) {
+        hs.disagrees |= o.encrypts;
+        dtpi_hs_refuse(&hs, &b, &err);
+    }
+    if (st == DTP_PENDING || hs.disagrees) {
         FUZZ_CHECK(dtpi_hs_serve(&hs, data + half, bytes - half, &b, &err) < 0);
         FUZZ_CHECK(dtpi_hs_serve(&hs, data, bytes, &b, &err) < 0);
     }
+    FUZZ_CHECK(!hs.is_heard);
     /* As a client. */
     o.secret = secret;
     dtpi_hs_init(&hs, &o);

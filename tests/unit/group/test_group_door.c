@@ -89,18 +89,32 @@ static bool is_open(int fd)
     return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
+static void say(int fd, const uint8_t *data, size_t bytes)
+{
+    dtpi_buf out = dtpi_buf_init(&dtpi_malloc_allocator);
+
+    dtpi_wr_block(&out, data, bytes);
+    assert_int_equal(send(fd, out.data, out.len, MSG_NOSIGNAL), (ssize_t)out.len);
+    dtpi_buf_free(&out);
+}
+
+/* As the agent of another node would; what it needs to go on is in `hs`. */
+static void say_hello_of(int fd, const uint8_t *with_secret, uint32_t world, dtpi_hs *hs)
+{
+    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+
+    dtpi_hs_init(hs, &(dtpi_hs_opts){ .role = DTPI_HS_AGENT, .job = "job", .generation = 1, .world = world,
+                                      .who = 2, .host = "host2", .secret = with_secret });
+    dtpi_hs_hello(hs, &b);
+    say(fd, b.data, b.len);
+    dtpi_buf_free(&b);
+}
+
 static void say_hello(int fd, const uint8_t *with_secret)
 {
-    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator), out = dtpi_buf_init(&dtpi_malloc_allocator);
     dtpi_hs hs;
 
-    dtpi_hs_init(&hs, &(dtpi_hs_opts){ .role = DTPI_HS_AGENT, .job = "job", .generation = 1, .world = 4,
-                                       .who = 2, .host = "host2", .secret = with_secret });
-    dtpi_hs_hello(&hs, &b);
-    dtpi_wr_block(&out, b.data, b.len);
-    assert_int_equal(send(fd, out.data, out.len, MSG_NOSIGNAL), (ssize_t)out.len);
-    dtpi_buf_free(&b);
-    dtpi_buf_free(&out);
+    say_hello_of(fd, with_secret, 4, &hs);
 }
 
 /* The type of the handshake's message that came, 0 when none did. */
@@ -247,6 +261,80 @@ static void test_a_flood_of_wrong_secrets_is_refused_and_logged_a_little(void **
     door_close(&d);
 }
 
+/* Reads the refusal, and what its client says to it. */
+static void read_refusal(int fd, dtpi_hs *hs, dtpi_buf *word)
+{
+    uint8_t raw[600];
+    const ssize_t n = recv(fd, raw, sizeof(raw), MSG_DONTWAIT);
+
+    assert_true(n > 4);
+    assert_status(DTP_ERR_INVAL, dtpi_hs_answer(hs, raw + 4, (size_t)n - 4, word, ERR));
+    assert_text("says world size 5");
+    assert_true(hs->is_proven && word->len > 0);
+}
+
+static void test_a_recorded_contradiction_does_not_end_a_group_that_forms(void **state)
+{
+    dtpi_buf word = dtpi_buf_init(&dtpi_malloc_allocator);
+    struct door earlier, d;
+    dtpi_hs hs;
+
+    (void)state;
+    /* A run of five that met one of four, with the same secret: both went down. */
+    door_open(&earlier);
+    const int author = come(&earlier, 2);
+    say_hello_of(author, secret, 5, &hs);
+    turn(&earlier);
+    assert_false(dtpi_agent_failed_early(earlier.agent));
+    read_refusal(author, &hs, &word);
+    assert_true(is_open(author));
+    say(author, word.data, word.len);
+    turn(&earlier);
+    assert_true(dtpi_agent_failed_early(earlier.agent));
+    assert_non_null(strstr(earlier.text, "says world size 5"));
+    close(author);
+    door_close(&earlier);
+
+    door_open(&d);
+    const int echo = come(&d, 2), honest = come(&d, 3);
+    say(echo, hs.hello, hs.n_hello);
+    turn(&d);
+    assert_int_equal(heard(echo), 4);
+    say(echo, word.data, word.len);
+    turn(&d);
+    assert_false(dtpi_agent_failed_early(d.agent));
+    assert_int_equal(heard(echo), 4);
+    assert_false(is_open(echo));
+    say_hello(honest, secret);
+    turn(&d);
+    assert_int_equal(heard(honest), 2);
+    close(echo);
+    close(honest);
+    door_close(&d);
+    dtpi_buf_free(&word);
+}
+
+static void test_who_waits_to_say_that_he_is_refused_goes_after_five_seconds(void **state)
+{
+    struct door d;
+    dtpi_hs hs;
+
+    (void)state;
+    door_open(&d);
+    const int mute = come(&d, 2);
+    say_hello_of(mute, secret, 5, &hs);
+    turn(&d);
+    assert_int_equal(heard(mute), 4);
+    assert_ok(dtp_ctx_advance(d.ctx, 4 * DTPI_NS_PER_S, ERR));
+    turn(&d);
+    assert_true(is_open(mute));
+    assert_ok(dtp_ctx_advance(d.ctx, DTPI_NS_PER_S, ERR));
+    turn(&d);
+    assert_false(is_open(mute) || dtpi_agent_failed_early(d.agent));
+    close(mute);
+    door_close(&d);
+}
+
 static void test_a_name_that_does_not_fit_is_refused(void **state)
 {
     char longer[200];
@@ -277,6 +365,8 @@ int main(void)
         cmocka_unit_test(test_garbage_ends_at_once_and_slow_senders_after_five_seconds),
         cmocka_unit_test(test_strangers_give_way_when_descriptors_are_out),
         cmocka_unit_test(test_a_flood_of_wrong_secrets_is_refused_and_logged_a_little),
+        cmocka_unit_test(test_a_recorded_contradiction_does_not_end_a_group_that_forms),
+        cmocka_unit_test(test_who_waits_to_say_that_he_is_refused_goes_after_five_seconds),
         cmocka_unit_test(test_a_name_that_does_not_fit_is_refused),
     };
 

@@ -210,6 +210,87 @@ static void test_contradictions_name_both_values(void **state)
     pair_close(&p);
 }
 
+/* The server reads what the client says to its refusal. */
+static dtp_status hear(struct pair *p)
+{
+    return dtpi_hs_serve(&p->server, p->up.data, p->up.len, &p->down, ERR);
+}
+
+static void test_who_is_refused_for_a_contradiction_says_that_it_is_there(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    pair_open_as(&p, DTPI_HS_AGENT, secret, secret);
+    p.client.self.world = 5;
+    assert_status(DTP_ERR_INVAL, begin(&p));
+    assert_status(DTP_ERR_INVAL, answer(&p));
+    assert_false(p.server.is_heard);
+    assert_status(DTP_ERR_INVAL, hear(&p));
+    assert_text("the agent of rank 3 (node host2) says world size 5, that of node host1 says 4");
+    assert_true(p.server.is_heard);
+    /* Once. */
+    assert_status(DTP_ERR_PROTO, hear(&p));
+    pair_close(&p);
+    /* Nobody waits for a word of who belongs elsewhere. */
+    pair_open(&p, secret, secret);
+    p.client.self.attempt = 2;
+    assert_status(DTP_ERR_INVAL, begin(&p));
+    assert_status(DTP_ERR_INVAL, answer(&p));
+    assert_true(p.client.is_proven);
+    assert_int_equal(p.up.len, 0);
+    pair_close(&p);
+}
+
+static void test_an_echo_of_a_contradiction_is_not_its_author(void **state)
+{
+    struct pair a, b;
+
+    (void)state;
+    pair_open(&a, secret, secret);
+    a.client.self.flags |= 2;
+    assert_status(DTP_ERR_INVAL, begin(&a));
+    assert_status(DTP_ERR_INVAL, answer(&a));
+    pair_open(&b, secret, secret);
+    assert_status(DTP_ERR_INVAL,
+                  dtpi_hs_serve(&b.server, a.client.hello, a.client.n_hello, &b.down, ERR));
+    assert_true(b.server.disagrees);
+    dtpi_hs_refuse(&b.server, &b.down, ERR);
+    /* The recorded word was about another refusal. */
+    assert_status(DTP_ERR_AUTH, dtpi_hs_serve(&b.server, a.up.data, a.up.len, &b.up, ERR));
+    assert_false(b.server.is_heard || b.server.disagrees);
+    /* Nor does another try help, nor a proof where the word is due. */
+    assert_status(DTP_ERR_PROTO, dtpi_hs_serve(&b.server, a.up.data, a.up.len, &b.up, ERR));
+    a.up.data[6] = 3;
+    assert_status(DTP_ERR_PROTO, hear(&a));
+    assert_false(a.server.is_heard);
+    pair_close(&a);
+    pair_close(&b);
+}
+
+static void test_every_cut_and_flipped_word_about_a_refusal_is_none(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    for (size_t at = 0; at < 39; at++) {
+        pair_open(&p, secret, secret);
+        p.client.self.flags |= 2;
+        assert_status(DTP_ERR_INVAL, begin(&p));
+        assert_status(DTP_ERR_INVAL, answer(&p));
+        assert_int_equal(p.up.len, 39);
+        p.up.data[at] ^= 1;
+        assert_true(hear(&p) < 0);
+        assert_false(p.server.is_heard);
+        p.server.state = 3;
+        p.up.data[at] ^= 1;
+        p.up.len = at;
+        assert_true(hear(&p) < 0);
+        assert_false(p.server.is_heard);
+        pair_close(&p);
+    }
+}
+
 static void test_a_newcomer_that_does_not_fit_ends_nothing(void **state)
 {
     struct pair p;
@@ -344,6 +425,9 @@ int main(void)
         cmocka_unit_test(test_other_attempts_jobs_generations_and_roles_are_refused),
         cmocka_unit_test(test_strangers_learn_nothing_of_the_job),
         cmocka_unit_test(test_contradictions_name_both_values),
+        cmocka_unit_test(test_who_is_refused_for_a_contradiction_says_that_it_is_there),
+        cmocka_unit_test(test_an_echo_of_a_contradiction_is_not_its_author),
+        cmocka_unit_test(test_every_cut_and_flipped_word_about_a_refusal_is_none),
         cmocka_unit_test(test_a_newcomer_that_does_not_fit_ends_nothing),
         cmocka_unit_test(test_another_wire_version_names_who_came),
         cmocka_unit_test(test_a_refusal_of_another_hello_is_not_proven),
