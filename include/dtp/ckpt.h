@@ -114,10 +114,12 @@ DTP_API dtp_status dtp_ckpt_open(dtp_ctx *ctx, const char *dir, uint64_t step, d
 
 /*
  * Opens whatever checkpoint lies at `path`: the folder of a step, a safetensors file, a folder of them (a
- * Hugging Face model with its index, or shards of torch.distributed.checkpoint). What others wrote has no
- * checksums (dtp_ckpt_info says so) and step 0.
+ * Hugging Face model with its index, or shards of torch.distributed.checkpoint), a folder with
+ * `.metadata` of torch.distributed.checkpoint, a file of torch.save that holds a plain state dict. What others
+ * wrote has no checksums (dtp_ckpt_info says so) and step 0; nested names are joined with dots. Pickles are
+ * read as data: nothing in them is ever executed, and what they may name is a short list.
  * Errors: as dtp_ckpt_open; INVAL (steps under `path`: name one), FORMAT (no checkpoint that is known),
- * CORRUPT (a part of a tensor is missing, or there twice), UNSUPPORTED (a type).
+ * CORRUPT (a part of a tensor is missing, or there twice), UNSUPPORTED (a type, a class, a way of storing).
  * Caller closes. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_ckpt_open_path(dtp_ctx *ctx, const char *path, dtp_ckpt **ckpt_out,
@@ -135,7 +137,7 @@ typedef struct dtp_ckpt_info {
     uint64_t bytes;             /* of tensor data, before the codec */
     uint64_t stored_bytes;      /* of the shard files */
     const char *meta_json;      /* lent; "{}" where none was given */
-    const char *format;         /* static: "dtp-ckpt", "safetensors", "huggingface" */
+    const char *format;         /* static: "dtp-ckpt", "safetensors", "huggingface", "dcp", "torch" */
     uint32_t has_checksums;     /* 0: what is read cannot be verified */
 } dtp_ckpt_info;
 

@@ -394,6 +394,10 @@ static dtp_status sort_names(const dtp_allocator *a, folder *d, dtp_error *err)
 
 static dtp_status open_folder(dtpi_foreign *f, folder *d, const char **format_out, dtp_error *err)
 {
+    if (d->dcp) {
+        *format_out = "dcp";
+        return dtpi_foreign_dcp(f, err);
+    }
     if (d->n_indexes > 1)
         return dtpi_fail(err, DTP_ERR_FORMAT, "%s has %u indexes, which one is meant?", f->root,
                          d->n_indexes);
@@ -426,6 +430,30 @@ static dtp_status split_root(dtpi_foreign *f, char name_out[256], dtp_error *err
     return DTP_OK;
 }
 
+/* The first bytes tell a zip from a safetensors file, whose length begins with a small number. */
+static dtp_status open_by_magic(dtpi_foreign *f, const char *name, const char **format_out,
+                                dtp_error *err)
+{
+    static const uint8_t legacy[] = { 0x80, 0x02, 0x8a, 0x0a };
+    uint8_t magic[4] = { 0 };
+    uint64_t bytes = 0;
+    uint32_t file = 0;
+
+    dtp_status st = dtpi_foreign_file(f, name, &file, &bytes, err);
+    if (st >= 0 && bytes >= sizeof(magic))
+        st = dtpi_foreign_read(f, 0, magic, sizeof(magic), err);
+    if (st < 0)
+        return st;
+    if (memcmp(magic, legacy, sizeof(legacy)) == 0)
+        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "%s is of torch.save before version 1.6", name);
+    if (memcmp(magic, "PK\3\4", 4) == 0) {
+        *format_out = "torch";
+        return dtpi_foreign_torch(f, name, err);
+    }
+    *format_out = "safetensors";
+    return dtpi_foreign_hf_files(f, name, 1, err);
+}
+
 static dtp_status open_single(dtpi_foreign *f, const char **format_out, dtp_error *err)
 {
     char name[256];
@@ -437,8 +465,7 @@ static dtp_status open_single(dtpi_foreign *f, const char **format_out, dtp_erro
         *format_out = "huggingface";
         return dtpi_foreign_hf_index(f, name, err);
     }
-    *format_out = "safetensors";
-    return dtpi_foreign_hf_files(f, name, 1, err);
+    return open_by_magic(f, name, format_out, err);
 }
 
 static dtp_status open_any(dtpi_foreign *f, const char **format_out, dtp_error *err)

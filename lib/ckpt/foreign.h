@@ -31,13 +31,14 @@ typedef struct dtpi_foreign {
     dtpi_buf meta;              /* members of the metadata's object */
     dtpi_file *open;            /* the file at hand */
     uint32_t open_index;
+    uint64_t n_runs;            /* boxes of scattered tensors so far */
 } dtpi_foreign;
 
 /*
- * What lies at `path`: a safetensors file, or a folder of them with or without an index. `m_out` names files
- * relative to `root_out`.
+ * What lies at `path`: a safetensors file, a folder of them with or without an index, a folder that
+ * torch.distributed.checkpoint wrote, a torch.save zip. `m_out` names files relative to `root_out`.
  * Errors: NOT_FOUND, FORMAT (also: what is no checkpoint), TRUNCATED, CORRUPT (coverage), UNSUPPORTED
- * (a type), LIMIT, IO, PERM, NOMEM.
+ * (a type, a class in a pickle, a way of storing), LIMIT, IO, PERM, NOMEM.
  */
 dtp_status dtpi_foreign_open(dtpi_files *files, const char *path, dtpi_manifest *m_out,
                              char root_out[DTPI_PATH_MAX], dtp_error *err);
@@ -62,5 +63,9 @@ void dtpi_foreign_meta(dtpi_foreign *f, const char *key);
 dtp_status dtpi_foreign_hf_index(dtpi_foreign *f, const char *index, dtp_error *err);
 /* `names`: n sorted names, each with its NUL. */
 dtp_status dtpi_foreign_hf_files(dtpi_foreign *f, const char *names, size_t n, dtp_error *err);
+/* A file of torch.save. */
+dtp_status dtpi_foreign_torch(dtpi_foreign *f, const char *name, dtp_error *err);
+/* The folder of a `.metadata` file. */
+dtp_status dtpi_foreign_dcp(dtpi_foreign *f, dtp_error *err);
 
 #endif /* DTPI_CKPT_FOREIGN_H */

@@ -28,7 +28,6 @@ typedef struct hf {
     dtpi_buf entries, text;     /* of the index, by name */
     dtpi_buf scratch;
     dtpi_buf offsets;           /* int64_t: of the file at hand, a slot of 8 per tensor */
-    bool sharded;               /* a file had offsets */
 } hf;
 
 static entry *entry_at(const hf *h, size_t i)
@@ -131,7 +130,6 @@ static dtp_status fill_offsets(hf *h, const dtpi_st *st, const char *name, dtp_e
     memset(p, 0, bytes);
     if (!text)
         return DTP_OK;
-    h->sharded = true;
     dtpi_json j = dtpi_json_init(text, strlen(text));
     if (read_sharding(h, &j, st))
         return DTP_OK;

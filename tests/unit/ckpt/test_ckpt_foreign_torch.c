@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of torch in tests/data/ckpt/foreign (made by its make.py), and archives that are wrong in one way. */
+#include "zips.h"
+
+#include "ckpt/load.h"
+#include "files/posix.h"
+
+static const dtp_allocator *const A = &dtpi_malloc_allocator;
+
+static void open_fixture(dtpi_files *files, const char *name, dtpi_load **l)
+{
+    const char *source = getenv("DTP_TEST_SOURCE");
+    char path[DTPI_PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/tests/data/ckpt/foreign/%s", source ? source : ".", name);
+    assert_ok(dtpi_load_open_path(A, files, path, l, ERR));
+}
+
+/* Tensor `name` is of type `dtype` and shape [a, b] and holds `want`. */
+static void assert_holds(dtpi_load *l, const char *name, dtp_dtype dtype, int64_t a, int64_t b,
+                         const void *want, size_t bytes)
+{
+    const int64_t shape[] = { a, b };
+    uint8_t got[256] = { 0 };
+    const dtp_ckpt_tensor t = {
+        sizeof(t), name, dtype, a < 0 ? 0 : b < 0 ? 1 : 2, shape, NULL, NULL, got
+    };
+
+    assert_ok(dtpi_load_read(l, &t, ERR));
+    if (memcmp(got, want, bytes) != 0)
+        fail_msg("%s holds other bytes", name);
+}
+
+/* Element i of `n` is a + i * b. */
+static void assert_floats(dtpi_load *l, const char *name, int64_t rows, int64_t columns, float a,
+                          float down, float right)
+{
+    float want[64];
+    const int64_t n = columns < 0 ? 1 : columns;
+
+    for (int64_t r = 0; r < DTPI_MAX(rows, 1); r++)
+        for (int64_t c = 0; c < n; c++)
+            want[r * n + c] = a + (float)r * down + (float)c * right;
+    assert_holds(l, name, DTP_F32, rows, columns, want, (size_t)(DTPI_MAX(rows, 1) * n) * 4);
+}
+
+static void test_a_state_dict_of_torch_save_is_read(void **state)
+{
+    static const struct {
+        const char *name;
+        dtp_dtype dtype;
+    } types[] = {
+        { "float64", DTP_F64 },   { "float32", DTP_F32 }, { "float16", DTP_F16 },
+        { "bfloat16", DTP_BF16 }, { "int64", DTP_I64 },   { "int32", DTP_I32 },
+        { "int16", DTP_I16 },     { "int8", DTP_I8 },     { "uint64", DTP_U64 },
+        { "uint32", DTP_U32 },    { "uint16", DTP_U16 },  { "uint8", DTP_U8 },
+        { "float8_e4m3fn", DTP_F8_E4M3 }, { "float8_e5m2", DTP_F8_E5M2 },
+    };
+    static const int16_t i16[] = { 0, 1, 2, 3, 4, 5 };
+    static const uint16_t bf16[] = { 0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0 };
+    static const uint8_t e4m3[] = { 0, 0x38, 0x40, 0x44, 0x48, 0x4a };
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+    DTPI_AUTO(load) dtpi_load *l = NULL;
+    char name[64];
+    uint32_t i;
+
+    (void)state;
+    assert_ok(dtpi_files_posix_open(A, &files, ERR));
+    open_fixture(files, "plain.pt", &l);
+    assert_string_equal(l->m.format, "torch");
+    for (size_t k = 0; k < DTPI_ARRAY_LEN(types); k++) {
+        snprintf(name, sizeof(name), "model.%s", types[k].name);
+        assert_holds(l, name, types[k].dtype, 2, 3, "", 0);
+    }
+    assert_holds(l, "model.int16", DTP_I16, 2, 3, i16, sizeof(i16));
+    assert_holds(l, "model.bfloat16", DTP_BF16, 2, 3, bf16, sizeof(bf16));
+    assert_holds(l, "model.float8_e4m3fn", DTP_F8_E4M3, 2, 3, e4m3, sizeof(e4m3));
+    assert_holds(l, "model.bool", DTP_BOOL, 2, -1, "\1\0", 2);
+    assert_floats(l, "model.rows", 2, 6, 6, 6, 1);
+    assert_floats(l, "model.columns", 4, 2, 2, 6, 1);
+    assert_floats(l, "model.turned", 6, 4, 0, 1, 6);
+    assert_floats(l, "model.tied", 4, 6, 0, 6, 1);
+    assert_floats(l, "model.scalar", -1, -1, 3.5f, 0, 0);
+    assert_floats(l, "model.parameter", 3, -1, 0, 1, 0);
+    assert_floats(l, "opt.state.0.m", 2, -1, 0, 1, 0);
+    assert_true(dtpi_mf_find(&l->m, "model.empty", &i));
+    assert_ok(dtpi_load_verify(l, NULL, NULL, ERR));
+    assert_string_equal((char *)l->m.meta.data,
+                        "{\"source\":\"torch\",\"values\":{\"epoch\":3,\"name\":\"h\xc3\xa9\","
+                        "\"opt.groups.0.betas.0\":0.5,\"opt.groups.0.betas.1\":0.25,"
+                        "\"none\":null},\"left_out\":[\"bytes\"]}");
+}
+
+static void assert_dcp(dtpi_load *l)
+{
+    static const int64_t replica[] = { 0, 1, 2, 3 };
+    uint16_t columns[35];
+
+    for (int i = 0; i < 35; i++) {
+        const float v = (float)i;
+        uint32_t bits;
+        memcpy(&bits, &v, 4);
+        columns[i] = (uint16_t)(bits >> 16);
+    }
+    assert_floats(l, "rows", 5, 7, 0, 7, 1);
+    assert_holds(l, "columns", DTP_BF16, 5, 7, columns, sizeof(columns));
+    assert_holds(l, "replica", DTP_I64, 4, -1, replica, sizeof(replica));
+}
+
+static void test_a_folder_of_dcp_is_read(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+    DTPI_AUTO(load) dtpi_load *l = NULL, *hf = NULL;
+    uint32_t i;
+
+    (void)state;
+    assert_ok(dtpi_files_posix_open(A, &files, ERR));
+    open_fixture(files, "dcp", &l);
+    assert_string_equal(l->m.format, "dcp");
+    assert_dcp(l);
+    assert_floats(l, "turned", 3, 2, 0, 1, 3);
+    assert_true(dtpi_mf_find(&l->m, "epoch", &i));      /* a pickle: handed out as bytes */
+    assert_int_equal(dtpi_mf_tensor_at(&l->m, i)->dtype, DTP_U8);
+    assert_string_equal((char *)l->m.meta.data, "{\"source\":\"dcp\",\"raw\":[\"epoch\"]}");
+    open_fixture(files, "dcp-hf", &hf);
+    assert_dcp(hf);
+}
+
+/* ---- archives of our own ---- */
+
+/* torch._utils._rebuild_tensor_v2(('storage', FloatStorage, '0', 'cpu', 4), OFFSET, (SHAPE,), (STRIDE,), False, ()) */
+#define VIEW(offset, shape, stride)                                                                 \
+    "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"        \
+    "0X\3\0\0\0cpuK\4tQ" offset shape stride "\x89)tR"
+#define PICKLE(body) "\x80\x02" body "."
+#define DICT(key, value) "}X\1\0\0\0" key value "s"
+
+static dtpi_files *fresh_files(void)
+{
+    dtpi_files *files = NULL;
+    bool made = false;
+
+    assert_ok(dtpi_files_mem_open(A, &files, ERR));
+    assert_ok(files->ops->make_dir(files, "d", &made, ERR));
+    return files;
+}
+
+static dtp_status open_pickle(const char *pickle, size_t bytes, dtpi_load **l)
+{
+    DTPI_AUTO(files) dtpi_files *files = fresh_files();
+    zip_maker z = zip_begin();
+
+    zip_put(&z, "a/data.pkl", pickle, bytes);
+    zip_put(&z, "a/byteorder", "little", 6);
+    zip_put(&z, "a/data/0", "0123456789abcdef", 16);
+    zip_end(&z);
+    put_bytes(files, "d/x.pt", z.out.data, z.out.len);
+    zip_free(&z);
+    const dtp_status st = dtpi_load_open_path(A, files, "d/x.pt", l, ERR);
+    if (st >= 0) {
+        dtpi_load_close(*l);
+        *l = NULL;
+    }
+    return st;
+}
+
+static void test_impossible_tensors_are_refused(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+        dtp_status status;
+        const char *says;
+    } cases[] = {
+#define CASE(body) PICKLE(body), sizeof(PICKLE(body)) - 1
+        { CASE(DICT("w", VIEW("K\0", "K\4\x85", "K\1\x85"))), DTP_OK, "" },
+        { CASE(DICT("w", VIEW("K\1", "K\4\x85", "K\1\x85"))), DTP_ERR_FORMAT, "beyond its storage" },
+        { CASE(DICT("w", VIEW("K\0", "K\5\x85", "K\1\x85"))), DTP_ERR_FORMAT, "beyond its storage" },
+        { CASE(DICT("w", VIEW("K\0", "K\2\x85", "K\4\x85"))), DTP_ERR_FORMAT, "beyond its storage" },
+        { CASE(DICT("w", VIEW("J\xff\xff\xff\xff", "K\1\x85", "K\1\x85"))), DTP_ERR_FORMAT,
+          "beyond its storage" },
+        { CASE(DICT("w", VIEW("K\0", "J\xff\xff\xff\xff\x85", "K\1\x85"))), DTP_ERR_FORMAT,
+          "negative" },
+        { CASE(DICT("w", VIEW("K\0", "K\4\x85", "J\xff\xff\xff\xff\x85"))), DTP_ERR_FORMAT,
+          "negative" },
+        { CASE(DICT("w", VIEW("K\0", "K\4\x85", "K\1K\1\x86"))), DTP_ERR_FORMAT, "unknown way" },
+        { CASE(DICT("w", VIEW("K\0", "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85", "K\1\x85"))),
+          DTP_ERR_FORMAT, "" },
+        { CASE(DICT("w", VIEW("K\0", "J\0\0\0\x7fJ\0\0\0\x7fJ\0\0\0\x7f\x87", "K\0K\0K\0\x87"))),
+          DTP_ERR_FORMAT, "" },
+        { CASE(DICT("w", VIEW("K\0", "J\0\0\0\x10\x85", "K\0\x85"))), DTP_ERR_UNSUPPORTED,
+          "scattered" },
+        { CASE(DICT("w", VIEW("K\0", "J\0\0\0\x7fK\0\x86", "K\1K\1\x86"))), DTP_OK, "" },
+        { CASE(DICT("\0", VIEW("K\0", "K\4\x85", "K\1\x85"))), DTP_ERR_FORMAT, "NUL" },
+        { CASE(DICT("\xff", VIEW("K\0", "K\4\x85", "K\1\x85"))), DTP_ERR_FORMAT, "UTF-8" },
+        { CASE("}(X\1\0\0\0w" VIEW("K\0", "K\4\x85", "K\1\x85") "X\1\0\0\0w" VIEW(
+              "K\0", "K\4\x85", "K\1\x85") "u"),
+          DTP_ERR_CORRUPT, "there 2 times" },
+        { CASE(DICT("w", "ctorch._utils\n_rebuild_tensor_v2\n)R")), DTP_ERR_FORMAT, "unknown way" },
+        { CASE("})Ns"), DTP_ERR_UNSUPPORTED, "neither text nor number" },
+    };
+    dtpi_load *l = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(cases); i++) {
+        memset(ERR, 0, sizeof(*ERR));
+        const dtp_status st = open_pickle(cases[i].text, cases[i].bytes, &l);
+        if (st != cases[i].status || !strstr(ERR->text, cases[i].says))
+            fail_msg("case %zu: %s: %s", i, dtp_status_name(st), ERR->text);
+    }
+}
+
+/* Lists of one list, doubled and doubled: the walk gives up, in bounded time and memory. */
+static void test_endless_state_dicts_are_refused(void **state)
+{
+    dtpi_buf b = dtpi_buf_init(A);
+    dtpi_load *l = NULL;
+
+    (void)state;
+    dtpi_buf_append(&b, "\x80\x02N", 3);
+    for (int i = 0; i < 60; i++)
+        dtpi_buf_append(&b, "2\x86", 2);
+    dtpi_buf_append(&b, ".", 1);
+    assert_status(DTP_ERR_LIMIT, open_pickle((const char *)b.data, b.len, &l));
+    assert_text("without end");
+    dtpi_buf_free(&b);
+    assert_status(DTP_ERR_LIMIT, open_pickle("\x80\x02]q\0h\0a.", 9, &l));
+}
+
+/* Every byte of a good archive set to each of several values: refused or read, never worse. */
+static void test_no_byte_of_an_archive_is_trusted(void **state)
+{
+    static const char pickle[] = PICKLE(DICT("w", VIEW("K\0", "K\4\x85", "K\1\x85")));
+    static const uint8_t values[] = { 0, 1, 0x7f, 0x80, 0xff };
+    zip_maker z = zip_begin();
+
+    (void)state;
+    zip_put(&z, "a/data.pkl", pickle, sizeof(pickle) - 1);
+    zip_put(&z, "a/data/0", "0123456789abcdef", 16);
+    zip_end(&z);
+    for (size_t i = 0; i < z.out.len; i++) {
+        for (size_t k = 0; k < DTPI_ARRAY_LEN(values); k++) {
+            DTPI_AUTO(files) dtpi_files *files = fresh_files();
+            DTPI_AUTO(load) dtpi_load *l = NULL;
+            const uint8_t old = z.out.data[i];
+            z.out.data[i] = values[k];
+            put_bytes(files, "d/x", z.out.data, z.out.len);
+            z.out.data[i] = old;
+            if (dtpi_load_open_path(A, files, "d/x", &l, ERR) >= 0)
+                dtpi_load_verify(l, NULL, NULL, ERR);
+        }
+    }
+    zip_free(&z);
+}
+
+static void test_archives_cut_anywhere_are_refused(void **state)
+{
+    static const char pickle[] = PICKLE(DICT("w", VIEW("K\0", "K\4\x85", "K\1\x85")));
+    zip_maker z = zip_begin();
+
+    (void)state;
+    zip_put(&z, "a/data.pkl", pickle, sizeof(pickle) - 1);
+    zip_put(&z, "a/data/0", "0123456789abcdef", 16);
+    zip_end(&z);
+    for (size_t n = 4; n < z.out.len; n++) {
+        DTPI_AUTO(files) dtpi_files *files = fresh_files();
+        dtpi_load *l = NULL;
+        put_bytes(files, "d/x", z.out.data, n);
+        assert_status(DTP_ERR_FORMAT, dtpi_load_open_path(A, files, "d/x", &l, ERR));
+    }
+    zip_free(&z);
+}
+
+static void test_members_must_be_stored_and_single(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = fresh_files();
+    zip_maker z = zip_begin(), twice = zip_begin(), big = zip_begin();
+    dtpi_load *l = NULL;
+
+    (void)state;
+    zip_put(&z, "a/data.pkl", "\x80\x02}.", 4);
+    z.dir.data[10] = 8;
+    zip_end(&z);
+    put_bytes(files, "d/deflated", z.out.data, z.out.len);
+    assert_status(DTP_ERR_UNSUPPORTED, dtpi_load_open_path(A, files, "d/deflated", &l, ERR));
+    zip_put(&twice, "a/data.pkl", "\x80\x02}.", 4);
+    zip_put(&twice, "a/data.pkl", "\x80\x02}.", 4);
+    zip_end(&twice);
+    put_bytes(files, "d/twice", twice.out.data, twice.out.len);
+    assert_status(DTP_ERR_FORMAT, dtpi_load_open_path(A, files, "d/twice", &l, ERR));
+    assert_text("there twice");
+    zip_put(&big, "a/data.pkl", "\x80\x02}.", 4);
+    zip_put(&big, "a/byteorder", "big", 3);
+    zip_end(&big);
+    put_bytes(files, "d/big", big.out.data, big.out.len);
+    assert_status(DTP_ERR_UNSUPPORTED, dtpi_load_open_path(A, files, "d/big", &l, ERR));
+    assert_text("little-endian");
+    zip_free(&z);
+    zip_free(&twice);
+    zip_free(&big);
+}
+
+static void test_the_metadata_of_dcp_is_not_trusted(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+        dtp_status status;
+        const char *says;
+    } cases[] = {
+        { CASE("}"), DTP_ERR_FORMAT, "no Metadata" },
+        { CASE("ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}b"), DTP_ERR_FORMAT,
+          "no storage_data" },
+        { CASE("ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81."), DTP_ERR_FORMAT, "" },
+        { CASE("cposix\nsystem\nX\2\0\0\0id\x85R"), DTP_ERR_UNSUPPORTED, "posix.system" },
+        { CASE("ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}(X\x0c\0\0\0storage_data}X"
+               "\x13\0\0\0state_dict_metadata}X\1\0\0\0aNsub"),
+          DTP_ERR_FORMAT, "state_dict_metadata is not understood" },
+        { CASE("ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}(X\x0c\0\0\0storage_data}X"
+               "\1\0\0\0aNsX\x13\0\0\0state_dict_metadata}ub"),
+          DTP_ERR_FORMAT, "storage_data is not understood" },
+        { CASE("ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}(X\x0c\0\0\0storage_data}X"
+               "\x13\0\0\0state_dict_metadata}X\1\0\0\0a"
+               "ctorch.distributed.checkpoint.metadata\nBytesStorageMetadata\n)\x81sub"),
+          DTP_ERR_NOT_FOUND, "stored nowhere" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(cases); i++) {
+        DTPI_AUTO(files) dtpi_files *files = fresh_files();
+        dtpi_load *l = NULL;
+        put_bytes(files, "d/.metadata", cases[i].text, cases[i].bytes);
+        memset(ERR, 0, sizeof(*ERR));
+        const dtp_status st = dtpi_load_open_path(A, files, "d", &l, ERR);
+        if (st != cases[i].status || !strstr(ERR->text, cases[i].says))
+            fail_msg("case %zu: %s: %s", i, dtp_status_name(st), ERR->text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_state_dict_of_torch_save_is_read),
+        cmocka_unit_test(test_a_folder_of_dcp_is_read),
+        cmocka_unit_test(test_impossible_tensors_are_refused),
+        cmocka_unit_test(test_endless_state_dicts_are_refused),
+        cmocka_unit_test(test_no_byte_of_an_archive_is_trusted),
+        cmocka_unit_test(test_archives_cut_anywhere_are_refused),
+        cmocka_unit_test(test_members_must_be_stored_and_single),
+        cmocka_unit_test(test_the_metadata_of_dcp_is_not_trusted),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
