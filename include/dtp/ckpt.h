@@ -44,7 +44,8 @@ typedef struct dtp_ckpt_save_opts {
     size_t size;
     dtp_codec codec;
     const char *meta_json;      /* the caller's own JSON object, kept in the manifest; rank 0's counts */
-    uint32_t keep_last;         /* remove older complete steps beyond this many; 0: keep all */
+    /* Older complete steps beyond this many are removed, except pinned ones; 0: keep all. */
+    uint32_t keep_last;
     uint32_t no_sync;           /* 1: skip fsync (tests and scratch only) */
     uint32_t chunk_bytes;       /* checksum granularity, a multiple of 4096; 0: 1 MiB */
     int32_t timeout_ms;         /* 0: the group's default, without a group for ever */
@@ -95,6 +96,46 @@ DTP_API dtp_status dtp_ckpt_save_start(dtp_ctx *ctx, dtp_group *group, const cha
  */
 DTP_API dtp_status dtp_ckpt_latest(dtp_ctx *ctx, const char *dir, uint64_t *step_out,
                                    dtp_error *err);
+
+/*
+ * The same, and says why each newer step was passed over: `report` (NULL: nobody) is called with the step,
+ * a status such as TRUNCATED or CORRUPT, and a text that names file, tensor and chunk where it can.
+ * `level` 0 looks at manifests and the sizes of files, 1 reads and verifies every byte of a step before it
+ * is liked. Errors: as dtp_ckpt_latest, INVAL (level). Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_latest_valid(dtp_ctx *ctx, const char *dir, int level,
+                                         void (*report)(void *user, uint64_t step, dtp_status status,
+                                                        const char *text),
+                                         void *user, uint64_t *step_out, dtp_error *err);
+
+/*
+ * Pins a complete step, so that keep_last and dtp_ckpt_gc spare it, or takes the pin away (`pinned` 0; no
+ * failure where there is none). The pin is a file "pin" in the step's folder, durable on return.
+ * Errors: INVAL (no dir), NOT_FOUND and what else is wrong with the step, BUSY (old steps are being
+ * removed: try again), IO, PERM, LIMIT, NOMEM. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_pin(dtp_ctx *ctx, const char *dir, uint64_t step, int pinned,
+                                dtp_error *err);
+
+typedef struct dtp_ckpt_gc_opts {
+    size_t size;
+    uint32_t keep_last;         /* newest complete steps that stay; 0: 1 */
+    uint32_t dry_run;           /* 1: only report */
+    uint64_t keep_every;        /* complete multiples stay, too; 0: none */
+    /* Told of each step that goes, or would. NULL: nobody. */
+    void (*report)(void *user, uint64_t step);
+    void *report_user;
+} dtp_ckpt_gc_opts;
+
+#define DTP_CKPT_GC_OPTS_INIT { .size = sizeof(dtp_ckpt_gc_opts) }
+
+/*
+ * Removes old steps, and remains of saves older than those that stay. The newest complete step, pinned
+ * ones, and files that steps which stay refer to are never removed. Errors: INVAL (no dir), NOT_FOUND (dir),
+ * BUSY (a save writes to `dir`, or a step is being pinned), IO, PERM, LIMIT, NOMEM. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_gc(dtp_ctx *ctx, const char *dir, const dtp_ckpt_gc_opts *opts,
+                               dtp_error *err);
 
 /*
  * Numbers of all step folders under `dir`, ascending, complete or not: writes at most `capacity` and

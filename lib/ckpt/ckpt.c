@@ -31,12 +31,6 @@ static uint64_t fresh_id(dtp_ctx *ctx)
     return (uint64_t)dtp_ctx_now_ns(ctx) * 0x9e3779b97f4a7c15ull ^ (uint64_t)getpid();
 }
 
-static dtp_status check_dir(const char *dir, dtp_error *err)
-{
-    return dir && *dir ? DTP_OK
-                       : dtpi_fail(err, DTP_ERR_INVAL, "no folder of checkpoints is given");
-}
-
 /* The callers' structs, of whatever size, as ours. Free `*out` with dtpi_free. */
 static dtp_status read_tensors(const dtp_allocator *a, const dtp_ckpt_tensor *user, size_t n,
                                dtp_ckpt_tensor **out, dtp_error *err)
@@ -124,7 +118,7 @@ static dtp_status read_call(save_call *c, const dtp_ckpt_tensor *tensors, size_t
     if (st < 0)
         return st;
     c->opts = opts;
-    st = check_dir(c->dir, err);
+    st = dtpi_ckpt_check_dir(c->dir, err);
     if (st < 0)
         return st;
     st = read_tensors(dtpi_ctx_alloc(c->ctx), tensors, n, &c->tensors, err);
@@ -195,45 +189,6 @@ dtp_status dtp_ckpt_save_start(dtp_ctx *ctx, dtp_group *group, const char *dir, 
     return dtpi_noun(err, "ckpt", st);
 }
 
-dtp_status dtp_ckpt_latest(dtp_ctx *ctx, const char *dir, uint64_t *step_out, dtp_error *err)
-{
-    DTPI_AUTO(files) dtpi_files *files = NULL;
-
-    dtp_status st = check_dir(dir, err);
-    if (st >= 0)
-        st = dtpi_ctx_enter(ctx, err);
-    if (st < 0)
-        return dtpi_noun(err, "ckpt", st);
-    st = dtpi_files_open(dtpi_ctx_alloc(ctx), "posix", &files, err);
-    if (st >= 0)
-        st = dtpi_steps_latest(files, dtpi_ctx_log(ctx), dir, step_out, err);
-    dtpi_ctx_leave(ctx);
-    return dtpi_noun(err, "ckpt", st);
-}
-
-dtp_status dtp_ckpt_list(dtp_ctx *ctx, const char *dir, uint64_t *steps_out, size_t capacity,
-                         size_t *n_out, dtp_error *err)
-{
-    DTPI_AUTO(files) dtpi_files *files = NULL;
-    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(dtpi_ctx_alloc(ctx));
-
-    dtp_status st = check_dir(dir, err);
-    if (st >= 0)
-        st = dtpi_ctx_enter(ctx, err);
-    if (st < 0)
-        return dtpi_noun(err, "ckpt", st);
-    st = dtpi_files_open(dtpi_ctx_alloc(ctx), "posix", &files, err);
-    if (st >= 0)
-        st = dtpi_steps_list(files, dir, &list, err);
-    if (st >= 0) {
-        *n_out = list.len / sizeof(uint64_t);
-        if (list.len)
-            memcpy(steps_out, list.data, DTPI_MIN(capacity, *n_out) * sizeof(uint64_t));
-    }
-    dtpi_ctx_leave(ctx);
-    return dtpi_noun(err, "ckpt", st);
-}
-
 static dtp_status open_entered(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
                                dtp_error *err)
 {
@@ -257,7 +212,7 @@ static dtp_status open_entered(dtp_ctx *ctx, const char *dir, uint64_t step, dtp
 dtp_status dtp_ckpt_open(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
                          dtp_error *err)
 {
-    dtp_status st = check_dir(dir, err);
+    dtp_status st = dtpi_ckpt_check_dir(dir, err);
     if (st >= 0)
         st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
@@ -289,7 +244,7 @@ static dtp_status open_path_entered(dtp_ctx *ctx, const char *path, dtp_ckpt **c
 
 dtp_status dtp_ckpt_open_path(dtp_ctx *ctx, const char *path, dtp_ckpt **ckpt_out, dtp_error *err)
 {
-    dtp_status st = check_dir(path, err);
+    dtp_status st = dtpi_ckpt_check_dir(path, err);
     if (st >= 0)
         st = dtpi_ctx_enter(ctx, err);
     if (st < 0)

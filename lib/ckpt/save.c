@@ -20,6 +20,7 @@
 #include "base/sum.h"
 #include "ckpt/part.h"
 #include "ckpt/plan.h"
+#include "ckpt/retain.h"
 #include "ckpt/shard.h"
 #include "ckpt/steps.h"
 

@@ -133,8 +133,25 @@ bool dtpi_step_is_damaged(dtp_status st)
            st == DTP_ERR_FORMAT;
 }
 
-dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char *dir,
-                             uint64_t *step_out, dtp_error *err)
+static dtp_status look(dtpi_files *files, const dtpi_looking *l, const char *dir, uint64_t step,
+                       dtp_error *err)
+{
+    const dtp_status st = dtpi_step_check(files, dir, step, err);
+
+    return st < 0 || !l->check ? st : l->check(files, dir, step, err);
+}
+
+static void pass_over(const dtpi_looking *l, uint64_t step, const dtp_error *why)
+{
+    if (l->log)
+        dtpi_logf(l->log, DTP_LOG_WARN, "ckpt", "step %" PRIu64 " is passed over: %s", step,
+                  why->text);
+    if (l->report)
+        l->report(l->user, step, why->status, why->text);
+}
+
+dtp_status dtpi_steps_look(dtpi_files *files, const dtpi_looking *l, const char *dir,
+                           uint64_t *step_out, dtp_error *err)
 {
     DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
     dtp_error unseen = { 0 };
@@ -145,7 +162,7 @@ dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char 
     const uint64_t *steps = (const uint64_t *)(const void *)list.data;
     for (size_t i = list.len / sizeof(*steps); i-- > 0;) {
         dtp_error why = { 0 };
-        const dtp_status one = dtpi_step_check(files, dir, steps[i], &why);
+        const dtp_status one = look(files, l, dir, steps[i], &why);
         if (one >= 0) {
             *step_out = steps[i];
             return DTP_OK;
@@ -157,8 +174,7 @@ dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char 
         }
         if (!dtpi_step_is_damaged(one) && !unseen.status)
             unseen = why;
-        dtpi_logf(log, DTP_LOG_WARN, "ckpt", "step %" PRIu64 " is passed over: %s", steps[i],
-                  why.text);
+        pass_over(l, steps[i], &why);
     }
     /* A run that begins anew because its steps could not be looked at would lose them all. */
     if (unseen.status) {
@@ -171,88 +187,10 @@ dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char 
                      list.len / sizeof(*steps));
 }
 
-/* ---- removing ---- */
-
-typedef struct cleaner {
-    dtpi_files *files;
-    const char *dir;
-} cleaner;
-
-static bool is_ours(const char *name)
+dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char *dir,
+                             uint64_t *step_out, dtp_error *err)
 {
-    return strncmp(name, "shard-", 6) == 0 || strncmp(name, "part-", 5) == 0 ||
-           strncmp(name, "manifest.", 9) == 0;
-}
+    const dtpi_looking l = { .log = log };
 
-static dtp_status remove_ours(void *user, const char *name, dtp_error *err)
-{
-    const cleaner *c = user;
-    char path[DTPI_PATH_MAX];
-
-    if (!is_ours(name))
-        return DTP_OK;
-    dtp_status st = dtpi_path_join(path, c->dir, name, err);
-    if (st >= 0)
-        st = c->files->ops->remove(c->files, path, err);
-    return st == DTP_ERR_NOT_FOUND ? DTP_OK : st;
-}
-
-dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool no_sync, dtp_error *err)
-{
-    char path[DTPI_PATH_MAX];
-    cleaner c = { files, step_dir };
-
-    dtp_status st = dtpi_path_join(path, step_dir, DTPI_MANIFEST_NAME, err);
-    if (st >= 0)
-        st = files->ops->remove(files, path, err);
-    /* Durable before the first shard goes: no crash leaves a manifest that lacks its files. */
-    if (st >= 0 && !no_sync)
-        st = files->ops->sync_dir(files, step_dir, err);
-    if (st < 0 && st != DTP_ERR_NOT_FOUND)
-        return st;
-    return files->ops->list(files, step_dir, remove_ours, &c, err);
-}
-
-static dtp_status remove_step(dtpi_files *files, const char *dir, uint64_t step, bool no_sync,
-                              dtp_error *err)
-{
-    char step_dir[DTPI_PATH_MAX];
-
-    dtp_status st = dtpi_step_path(step_dir, dir, step, err);
-    if (st >= 0)
-        st = dtpi_step_clean(files, step_dir, no_sync, err);
-    if (st >= 0)
-        files->ops->remove_dir(files, step_dir, NULL);  /* files of others may keep it */
-    return st;
-}
-
-/* A multiple that is complete, or may be: what cannot be read now may be read later. */
-static bool is_spared(dtpi_files *files, const char *dir, uint64_t step, const dtpi_retain *r)
-{
-    if (r->keep_every == 0 || step % r->keep_every)
-        return false;
-    return !dtpi_step_is_damaged(dtpi_step_check(files, dir, step, NULL));
-}
-
-dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char *dir,
-                             const dtpi_retain *r, dtp_error *err)
-{
-    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
-    uint32_t n_kept = 0;
-
-    dtp_status st = dtpi_steps_list(files, dir, &list, err);
-    const uint64_t *steps = (const uint64_t *)(const void *)list.data;
-    for (size_t i = list.len / sizeof(*steps); st >= 0 && i-- > 0;) {
-        if (n_kept < r->keep_last || steps[i] >= r->saved) {
-            const dtp_status one = dtpi_step_check(files, dir, steps[i], NULL);
-            n_kept += one >= 0;
-            continue;
-        }
-        if (is_spared(files, dir, steps[i], r))
-            continue;
-        st = remove_step(files, dir, steps[i], r->no_sync, err);
-        if (st >= 0)
-            dtpi_logf(log, DTP_LOG_INFO, "ckpt", "step %" PRIu64 " is removed", steps[i]);
-    }
-    return st;
+    return dtpi_steps_look(files, &l, dir, step_out, err);
 }

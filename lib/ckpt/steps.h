@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* steps.h - the steps under a folder: their names, which are complete, which go. */
+/* steps.h - the steps under a folder: their names, and which are complete. */
 #ifndef DTPI_CKPT_STEPS_H
 #define DTPI_CKPT_STEPS_H
 
@@ -7,6 +7,9 @@
 #include "files/files.h"
 
 #define DTPI_MANIFEST_NAME "manifest.json"
+
+/* The caller named a folder. Errors: INVAL. */
+dtp_status dtpi_ckpt_check_dir(const char *dir, dtp_error *err);
 
 /* DIR/step-00000000000000000042 */
 dtp_status dtpi_step_path(char path_out[DTPI_PATH_MAX], const char *dir, uint64_t step,
@@ -36,21 +39,18 @@ bool dtpi_step_is_damaged(dtp_status st);
 dtp_status dtpi_steps_latest(dtpi_files *files, const dtpi_log *log, const char *dir,
                              uint64_t *step_out, dtp_error *err);
 
-/*
- * Removes the files of saves from a step folder: the manifest first, durably, then the rest. Other
- * files stay, and with them the folder.
- */
-dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool no_sync, dtp_error *err);
+/* How steps are looked at, newest first, until one is liked. */
+typedef struct dtpi_looking {
+    const dtpi_log *log;        /* hears of what is passed over; NULL: nobody */
+    /* After dtpi_step_check liked it; NULL: that is enough. */
+    dtp_status (*check)(dtpi_files *files, const char *dir, uint64_t step, dtp_error *err);
+    /* Told of each step passed over, and why; NULL: nobody. */
+    void (*report)(void *user, uint64_t step, dtp_status status, const char *text);
+    void *user;
+} dtpi_looking;
 
-typedef struct dtpi_retain {
-    uint32_t keep_last;         /* newest complete steps that stay; 0: all */
-    uint64_t keep_every;        /* complete multiples stay, too; 0: none */
-    uint64_t saved;             /* this step and newer ones stay */
-    bool no_sync;
-} dtpi_retain;
-
-/* Removes what `r` spares no longer, and incomplete steps older than the oldest that keep_last spares. */
-dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char *dir,
-                             const dtpi_retain *r, dtp_error *err);
+/* Errors: as dtpi_steps_latest. */
+dtp_status dtpi_steps_look(dtpi_files *files, const dtpi_looking *l, const char *dir,
+                           uint64_t *step_out, dtp_error *err);
 
 #endif /* DTPI_CKPT_STEPS_H */

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * retain.c - old steps go, pinned ones stay. Removing and pinning exclude each other by a lock of their
+ * own, which is held for moments only: a step can be pinned while a long save goes on.
+ */
+#include "ckpt/retain.h"
+
+#include <inttypes.h>
+
+#include "ckpt/steps.h"
+
+/* ---- what stays ---- */
+
+void dtpi_retain_decide(const dtpi_retain *r, dtpi_step_facts *steps, size_t n)
+{
+    uint32_t n_complete = 0;
+
+    for (size_t i = n; i-- > 0;) {
+        dtpi_step_facts *f = &steps[i];
+        const bool is_multiple = r->keep_every && f->step % r->keep_every == 0;
+
+        f->stays = f->step >= r->saved || r->keep_last == 0 || n_complete < r->keep_last ||
+                   f->is_pinned || (is_multiple && f->may_be_complete);
+        n_complete += f->is_complete;
+    }
+}
+
+/* ---- looking ---- */
+
+static bool is_there(dtpi_files *files, const char *dir, uint64_t step, const char *name)
+{
+    char step_dir[DTPI_PATH_MAX], path[DTPI_PATH_MAX];
+    uint64_t bytes;
+
+    if (dtpi_step_path(step_dir, dir, step, NULL) < 0 ||
+        dtpi_path_join(path, step_dir, name, NULL) < 0)
+        return true;
+    /* What cannot be looked at now may be there later. */
+    return files->ops->size(files, path, &bytes, NULL) != DTP_ERR_NOT_FOUND;
+}
+
+/* Steps are looked into only as far as the decision asks: old multiples by their manifest's name alone. */
+static dtp_status look(dtpi_files *files, const char *dir, const dtpi_retain *r, dtpi_step_facts *steps,
+                       size_t n, dtp_error *err)
+{
+    uint32_t n_complete = 0;
+
+    for (size_t i = n; i-- > 0;) {
+        dtpi_step_facts *f = &steps[i];
+        f->is_pinned = is_there(files, dir, f->step, DTPI_PIN_NAME);
+        f->may_be_complete = is_there(files, dir, f->step, DTPI_MANIFEST_NAME);
+        if (n_complete >= r->keep_last && f->step < r->saved)
+            continue;
+        const dtp_status st = f->may_be_complete ? dtpi_step_check(files, dir, f->step, err)
+                                                 : DTP_ERR_NOT_FOUND;
+        if (st == DTP_ERR_NOMEM)
+            return st;
+        f->is_complete = st >= 0;
+        n_complete += f->is_complete;
+    }
+    return DTP_OK;
+}
+
+/* ---- removing ---- */
+
+typedef struct cleaner {
+    dtpi_files *files;
+    const char *dir;
+} cleaner;
+
+static bool is_ours(const char *name)
+{
+    return strncmp(name, "shard-", 6) == 0 || strncmp(name, "part-", 5) == 0 ||
+           strncmp(name, "manifest.", 9) == 0;
+}
+
+static dtp_status remove_ours(void *user, const char *name, dtp_error *err)
+{
+    const cleaner *c = user;
+    char path[DTPI_PATH_MAX];
+
+    if (!is_ours(name))
+        return DTP_OK;
+    dtp_status st = dtpi_path_join(path, c->dir, name, err);
+    if (st >= 0)
+        st = c->files->ops->remove(c->files, path, err);
+    return st == DTP_ERR_NOT_FOUND ? DTP_OK : st;
+}
+
+dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool no_sync, dtp_error *err)
+{
+    char path[DTPI_PATH_MAX];
+    cleaner c = { files, step_dir };
+
+    dtp_status st = dtpi_path_join(path, step_dir, DTPI_MANIFEST_NAME, err);
+    if (st >= 0)
+        st = files->ops->remove(files, path, err);
+    /* Durable before the first shard goes: no crash leaves a manifest that lacks its files. */
+    if (st >= 0 && !no_sync)
+        st = files->ops->sync_dir(files, step_dir, err);
+    if (st < 0 && st != DTP_ERR_NOT_FOUND)
+        return st;
+    return files->ops->list(files, step_dir, remove_ours, &c, err);
+}
+
+static dtp_status remove_step(dtpi_files *files, const char *dir, uint64_t step, bool no_sync,
+                              dtp_error *err)
+{
+    char step_dir[DTPI_PATH_MAX];
+
+    dtp_status st = dtpi_step_path(step_dir, dir, step, err);
+    if (st >= 0)
+        st = dtpi_step_clean(files, step_dir, no_sync, err);
+    if (st >= 0)
+        files->ops->remove_dir(files, step_dir, NULL);  /* files of others may keep it */
+    return st;
+}
+
+static dtp_status remove_all(dtpi_files *files, const dtpi_log *log, const char *dir,
+                             const dtpi_retain *r, const dtpi_step_facts *steps, size_t n,
+                             dtp_error *err)
+{
+    dtp_status st = DTP_OK;
+
+    for (size_t i = n; i-- > 0 && st >= 0;) {
+        if (steps[i].stays)
+            continue;
+        if (!r->dry_run)
+            st = remove_step(files, dir, steps[i].step, r->no_sync, err);
+        if (st < 0)
+            break;
+        if (r->report)
+            r->report(r->user, steps[i].step);
+        if (!r->dry_run)
+            dtpi_logf(log, DTP_LOG_INFO, "ckpt", "step %" PRIu64 " is removed", steps[i].step);
+    }
+    return st;
+}
+
+static dtp_status lock_pins(dtpi_files *files, const char *dir, dtpi_file **lock_out, dtp_error *err)
+{
+    char path[DTPI_PATH_MAX];
+
+    const dtp_status st = dtpi_path_join(path, dir, ".pins", err);
+    if (st < 0 || !files->ops->lock)
+        return st;
+    return files->ops->lock(files, path, lock_out, err);
+}
+
+dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char *dir,
+                             const dtpi_retain *r, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
+    DTPI_AUTO(file) dtpi_file *lock = NULL;
+
+    dtp_status st = lock_pins(files, dir, &lock, err);
+    if (st >= 0)
+        st = dtpi_steps_list(files, dir, &list, err);
+    const size_t n = list.len / sizeof(uint64_t);
+    if (st < 0 || n == 0)
+        return st;
+    dtpi_step_facts *steps = dtpi_alloc_array(files->a, n, sizeof(*steps));
+    if (!steps)
+        return dtpi_fail_nomem(err, n * sizeof(*steps));
+    for (size_t i = 0; i < n; i++)
+        steps[i].step = ((const uint64_t *)(const void *)list.data)[i];
+    st = look(files, dir, r, steps, n, err);
+    if (st >= 0) {
+        dtpi_retain_decide(r, steps, n);
+        st = remove_all(files, log, dir, r, steps, n, err);
+    }
+    dtpi_free(files->a, steps, n * sizeof(*steps));
+    return st;
+}
+
+/* ---- pins ---- */
+
+static dtp_status make_pin(dtpi_files *files, const char *path, dtp_error *err)
+{
+    dtpi_file *f = NULL;
+
+    dtp_status st = files->ops->create(files, path, 0, &f, err);
+    if (st == DTP_ERR_EXISTS)
+        return DTP_OK;
+    if (st < 0)
+        return st;
+    st = files->ops->sync(f, err);
+    const dtp_status closed = files->ops->close_file(f, st < 0 ? NULL : err);
+    return st < 0 ? st : closed;
+}
+
+/* Of a step that is gone it may be the last file. */
+static dtp_status drop_pin(dtpi_files *files, const char *dir, const char *step_dir, const char *path,
+                           dtp_error *err)
+{
+    const dtp_status st = files->ops->remove(files, path, err);
+
+    if (st < 0)
+        return st == DTP_ERR_NOT_FOUND ? DTP_OK : st;
+    const bool was_last = files->ops->remove_dir(files, step_dir, NULL) >= 0;
+    return files->ops->sync_dir(files, was_last ? dir : step_dir, err);
+}
+
+dtp_status dtpi_step_pin(dtpi_files *files, const char *dir, uint64_t step, bool pinned,
+                         dtp_error *err)
+{
+    char step_dir[DTPI_PATH_MAX], path[DTPI_PATH_MAX];
+    DTPI_AUTO(file) dtpi_file *lock = NULL;
+
+    dtp_status st = dtpi_step_path(step_dir, dir, step, err);
+    if (st >= 0)
+        st = dtpi_path_join(path, step_dir, DTPI_PIN_NAME, err);
+    if (st >= 0)
+        st = lock_pins(files, dir, &lock, err);
+    if (st >= 0 && pinned)
+        st = dtpi_step_check(files, dir, step, err);
+    if (st < 0)
+        return st;
+    if (!pinned)
+        return drop_pin(files, dir, step_dir, path, err);
+    st = make_pin(files, path, err);
+    return st < 0 ? st : files->ops->sync_dir(files, step_dir, err);
+}
