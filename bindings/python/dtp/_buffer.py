@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +55,12 @@ NAMES = {
     "float8_e8m0fnu": lib.DTP_F8_E8M0,
     "float8_e4m3fnuz": lib.DTP_F8_E4M3FNUZ,
     "float8_e5m2fnuz": lib.DTP_F8_E5M2FNUZ,
+    "float4_e2m1fn_x2": lib.DTP_F4,
     "complex64": lib.DTP_C64,
 }
+
+# How many elements torch has in one of its own, along the last dimension.
+PACKED = {lib.DTP_F4: 2}
 
 # DLPack type codes and bits.
 _DLPACK = {
@@ -75,7 +79,10 @@ _DLPACK = {
     (6, 8): lib.DTP_BOOL,
     (5, 64): lib.DTP_C64,
     (10, 8): lib.DTP_F8_E4M3,
+    (11, 8): lib.DTP_F8_E4M3FNUZ,
     (12, 8): lib.DTP_F8_E5M2,
+    (13, 8): lib.DTP_F8_E5M2FNUZ,
+    (14, 8): lib.DTP_F8_E8M0,
 }
 _DLPACK_HOST = (1, 3, 11)  # CPU, CUDA host, ROCm host
 _DLPACK_READ_ONLY = 1
@@ -116,6 +123,13 @@ def dtype_name(dtype: int) -> str:
 
 def dtype_bytes(dtype: int) -> int:
     return int(lib.dtp_dtype_bytes(dtype))
+
+
+def unpacked(dtype: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape or an offset that torch tells, in elements."""
+    if dtype not in PACKED:
+        return tuple(shape)
+    return (*shape[:-1], shape[-1] * PACKED[dtype])
 
 
 def borrow(value: Any, what: str = "array", writable: bool = False) -> Buffer:
@@ -214,8 +228,13 @@ def _from_pointer(value: Any, what: str) -> Buffer:
     dtype = NAMES.get(str(value.dtype).removeprefix("torch."))
     if dtype is None:
         raise TypeError(f"{what}: elements of type {value.dtype} are not supported")
+    if dtype in PACKED and value.dim() == 0:
+        raise TypeError(
+            f"{what}: one element of type {value.dtype} has no shape in {dtype_name(dtype)}"
+        )
     address = ffi.cast("void *", value.data_ptr())
-    return Buffer(address, dtype, value.numel(), tuple(value.shape), False, value)
+    shape = unpacked(dtype, tuple(value.shape))
+    return Buffer(address, dtype, math.prod(shape), shape, False, value)
 
 
 def _from_dlpack(value: Any, what: str) -> Buffer:

@@ -10,8 +10,7 @@ import base64
 import io
 import json
 import os
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -37,9 +36,10 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from dtp import ckpt
-from dtp._buffer import NAMES, dtype_name
+from dtp._buffer import NAMES, PACKED, dtype_name
 from dtp._check import InvalidError, NotFoundError
-from dtp.ckpt import Dir, Shard
+from dtp._saving import Dir
+from dtp.ckpt import SaveOptions, Shard
 from dtp.group import Group
 
 T = TypeVar("T")
@@ -100,12 +100,11 @@ class StorageWriter(TorchWriter):
         step: int | None = None,
         *,
         group: Group | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[SaveOptions],
     ) -> None:
         super().__init__()
         self._path, self._wanted, self._group = path, step, group
-        self._meta, self._options = meta, options
+        self._options = options
         self._paths: dict[str, tuple[Any, ...]] = {}
         self.step = step
 
@@ -138,8 +137,10 @@ class StorageWriter(TorchWriter):
         except Exception as e:
             failure, free = e, -1
         self.step = self._agree(free, failure)
-        meta = {**(self._meta or {}), KEY: {"paths": {k: list(v) for k, v in self._paths.items()}}}
-        ckpt.save(self._path, self.step, state, self._group, meta=meta, **self._options)
+        own = {"paths": {k: list(v) for k, v in self._paths.items()}}
+        options = self._options.copy()
+        options["meta"] = {**(options.get("meta") or {}), KEY: own}
+        ckpt.save(self._path, self.step, state, self._group, **options)
         return _done([_result(item) for item in plan.items])
 
     def _free_step(self) -> int:
@@ -276,7 +277,9 @@ class StorageReader(TorchReader):
             stored = _torch_type(info)
             into = target if target.dtype == stored else torch.empty(target.shape, dtype=stored)
             # read_metadata tells of one box, the whole tensor: offsets in it are offsets in all.
-            state.setdefault(fqn, []).append(Shard(into, info.shape, tuple(item.storage_offsets)))
+            state.setdefault(fqn, []).append(
+                Shard(into, _size_of(info), tuple(item.storage_offsets))
+            )
             after.append((item, target, into))
         opened.read_into(state)
         for item, target, into in after:
@@ -310,7 +313,17 @@ def _torch_type(info: ckpt.TensorInfo) -> torch.dtype:
     return found
 
 
+def _size_of(info: ckpt.TensorInfo) -> torch.Size:
+    """Its shape as torch counts elements."""
+    each = next((n for code, n in PACKED.items() if dtype_name(code) == info.dtype), 1)
+    if each == 1:
+        return torch.Size(info.shape)
+    if not info.shape or info.shape[-1] % each:
+        raise TypeError(f"tensor {info.name}: torch has no {info.dtype} of shape {info.shape}")
+    return torch.Size((*info.shape[:-1], info.shape[-1] // each))
+
+
 def _metadata_of(info: ckpt.TensorInfo) -> TensorStorageMetadata:
-    size = torch.Size(info.shape)
+    size = _size_of(info)
     chunk = ChunkStorageMetadata(torch.Size([0] * len(size)), size)
     return TensorStorageMetadata(TensorProperties(dtype=_torch_type(info)), size, [chunk])

@@ -10,23 +10,32 @@ copied.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import index
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
-from dtp import _dtensor, _state
-from dtp._buffer import NAMES, NUMPY_NAMES, Buffer, borrow, dtype_name, through_copy
+from dtp import _state
+from dtp._buffer import NAMES, NUMPY_NAMES, PACKED, borrow, dtype_name
 from dtp._check import NotFoundError, check, new_error
 from dtp._context import Context, Handle, context_of, keep, open_handle
 from dtp._ffi import Options, callback, encode, ffi, lib, text
+from dtp._request import Request
+from dtp._saving import Dir, Save, SaveOptions, State, async_save, save, step_of
 from dtp._state import Shard
-from dtp.group import Group
 
-__all__ = ["Box", "Ckpt", "Shard", "TensorInfo", "latest", "load", "open", "save"]
-
-Dir = Union[str, "os.PathLike[str]"]
-CODECS = {"none": lib.DTP_CODEC_NONE, "zstd": lib.DTP_CODEC_ZSTD, "planes": lib.DTP_CODEC_PLANES}
+__all__ = [
+    "Box",
+    "Ckpt",
+    "Save",
+    "SaveOptions",
+    "Shard",
+    "TensorInfo",
+    "async_save",
+    "latest",
+    "load",
+    "open",
+    "open_path",
+    "save",
+]
 
 
 class Box(NamedTuple):
@@ -40,148 +49,6 @@ class TensorInfo(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
-
-
-Tensors = Mapping[str, Any]
-State = Mapping[Any, Any]
-
-
-class _Request:
-    """An array of dtp_ckpt_tensor, with all that it points to."""
-
-    def __init__(self) -> None:
-        self._tensors: list[dict[str, Any]] = []
-        self._kept: list[Any] = []
-        self._backs: list[Callable[[], None]] = []
-
-    def add(
-        self,
-        name: str,
-        buffer: Buffer,
-        shape: Sequence[int] | None = None,
-        offset: Sequence[int] | None = None,
-    ) -> None:
-        """The tensor `name`, whole, or its box of the buffer's shape at `offset` of `shape`."""
-        shape = buffer.shape if shape is None else tuple(shape)
-        offset = (0,) * len(shape) if offset is None else tuple(offset)
-        if not len(shape) == len(offset) == len(buffer.shape):
-            raise ValueError(
-                f"tensor {name}: an array of {len(buffer.shape)} dimensions at offset "
-                f"{list(offset)} of shape {list(shape)}"
-            )
-        if len(shape) > lib.DTP_CKPT_MAX_DIMS:
-            raise ValueError(f"tensor {name}: more than {lib.DTP_CKPT_MAX_DIMS} dimensions")
-        self._kept.append(buffer)
-        self._tensors.append(
-            {
-                "size": ffi.sizeof("dtp_ckpt_tensor"),
-                "name": self._keep(ffi.new("char[]", encode(name, "a tensor's name"))),
-                "dtype": buffer.dtype,
-                "n_dims": len(shape),
-                "shape": self._numbers(shape),
-                "offset": self._numbers(offset),
-                "extent": self._numbers(buffer.shape),
-                "data": buffer.ptr,
-            }
-        )
-
-    def add_value(self, name: str, value: Any, writable: bool) -> None:
-        """A tensor, a part of one, or a list of parts."""
-        what = f"tensor {name}"
-        if _dtensor.is_dtensor(value):
-            value = _dtensor.parts(value, what)
-        for part in value if isinstance(value, list) else [value]:
-            array, shape, offset = part if isinstance(part, Shard) else (part, None, None)
-            buffer, back = through_copy(array, what, writable)
-            self.add(name, buffer, shape, offset)
-            if back is not None:
-                self._backs.append(back)
-
-    def add_all(self, tensors: Tensors, writable: bool) -> None:
-        for name, value in tensors.items():
-            self.add_value(name, value, writable)
-
-    def done(self) -> None:
-        """The memory is filled: what went through a copy gets it."""
-        for back in self._backs:
-            back()
-
-    def array(self) -> tuple[Any, int]:
-        return ffi.new("dtp_ckpt_tensor[]", self._tensors), len(self._tensors)
-
-    def _numbers(self, values: Sequence[int]) -> Any:
-        return self._keep(ffi.new("int64_t[]", [index(v) for v in values] or [0]))
-
-    def _keep(self, cdata: Any) -> Any:
-        self._kept.append(cdata)
-        return cdata
-
-
-def _step(value: int) -> int:
-    if not 0 <= index(value) < 1 << 64:
-        raise ValueError(f"step {value} is not within 0 and 2**64 - 1")
-    return index(value)
-
-
-def _meta(state_tree: Any, meta: Mapping[str, Any] | None) -> str | None:
-    if meta is not None and _state.KEY in meta:
-        raise ValueError(f"meta: {_state.KEY!r} is where the state's own values go")
-    if state_tree is None:
-        return None if meta is None else json.dumps(meta)
-    return json.dumps({**(meta or {}), _state.KEY: state_tree})
-
-
-def save(
-    dir: Dir,
-    step: int,
-    state: State,
-    group: Group | None = None,
-    *,
-    codec: str = "none",
-    meta: Mapping[str, Any] | None = None,
-    keep_last: int = 0,
-    sync: bool = True,
-    chunk_bytes: int = 0,
-    timeout_ms: int | None = None,
-    ctx: Context | None = None,
-) -> None:
-    """Saves the state of all ranks of `group` (None: this process alone) as step `step` and returns
-    when that is durable. `meta` is kept in the manifest as JSON, and so is what is no tensor in the
-    state; rank 0's counts."""
-    request = _Request()
-    flat = _state.flatten(state)
-    request.add_all(flat.tensors, writable=False)
-    opts = _save_options(codec, keep_last, sync, chunk_bytes, timeout_ms)
-    _check_group(group)
-    if group is None or group.rank == 0:
-        opts.set_text("meta_json", _meta(flat.tree, meta))
-    array, n = request.array()
-    group_ptr = ffi.NULL if group is None else group.ptr
-    with context_of(ctx if group is None else group.ctx) as context:
-        err = new_error()
-        context.check(
-            lib.dtp_ckpt_save(
-                context.ptr, group_ptr, encode(dir, "dir"), _step(step), array, n, opts.ptr, err
-            ),
-            err,
-        )
-
-
-def _save_options(
-    codec: str, keep_last: int, sync: bool, chunk_bytes: int, timeout_ms: int | None
-) -> Options:
-    if codec not in CODECS:
-        raise ValueError(f"codec {codec!r} is none of {', '.join(CODECS)}")
-    opts = Options("dtp_ckpt_save_opts")
-    o = opts.ptr
-    o.codec, o.keep_last, o.no_sync = CODECS[codec], keep_last, not sync
-    o.chunk_bytes, o.timeout_ms = chunk_bytes, timeout_ms or 0
-    return opts
-
-
-def _check_group(group: Group | None) -> None:
-    if group is not None and not isinstance(group, Group):
-        raise TypeError(f"group: a {type(group).__name__} is no dtp.Group")
 
 
 def latest(dir: Dir, ctx: Context | None = None) -> int | None:
@@ -229,6 +96,16 @@ class Ckpt(Handle):
         return int(self._info().stored_bytes)
 
     @property
+    def format(self) -> str:
+        """ "dtp-ckpt", or what others wrote: "safetensors", "huggingface"."""
+        return text(self._info().format) or ""
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether what is read is verified."""
+        return bool(self._info().has_checksums)
+
+    @property
     def meta(self) -> Any:
         """What was given as `meta`."""
         meta = self._all_meta()
@@ -274,7 +151,7 @@ class Ckpt(Handle):
     def read_into(self, state: State) -> None:
         """Fills arrays and tensors of the caller, whole ones or parts, where they lie; numbers and
         texts are replaced in their dicts and lists."""
-        request, fresh, wanted = _Request(), {}, []
+        request, fresh, wanted = Request(), {}, []
         if not isinstance(state, Mapping):
             raise TypeError(f"into: a {type(state).__name__} is no dict of tensors and values")
         for name, value in _state.leaves(state):
@@ -307,13 +184,13 @@ class Ckpt(Handle):
         if framework not in ("numpy", "torch"):
             raise ValueError(f"framework {framework!r} is neither numpy nor torch")
         wanted = dict.fromkeys(t.name for t in self) if boxes is None else boxes
-        request, arrays = _Request(), {}
+        request, arrays = Request(), {}
         for name, box in wanted.items():
             arrays[name] = self._new(request, name, None if box is None else Box(*box), framework)
         self._read(request)
         return arrays if boxes is not None else _state.unflatten(self._tree(), arrays)
 
-    def _new(self, request: _Request, name: str, box: Box | None, framework: str) -> Any:
+    def _new(self, request: Request, name: str, box: Box | None, framework: str) -> Any:
         """A new array that the request fills."""
         dtype, info = self._find(name)
         shape = info.shape if box is None else box.extent
@@ -321,7 +198,7 @@ class Ckpt(Handle):
         request.add(name, borrow(array), info.shape, None if box is None else box.offset)
         return array
 
-    def _read(self, request: _Request) -> None:
+    def _read(self, request: Request) -> None:
         array, n = request.array()
         err = new_error()
         self._ctx.check(lib.dtp_ckpt_read(self.ptr, array, n, err), err)
@@ -378,6 +255,12 @@ def _new_torch(dtype: int, info: TensorInfo, shape: tuple[int, ...]) -> Any:
     found = next((getattr(torch, n, None) for n, code in NAMES.items() if code == dtype), None)
     if found is None:
         raise TypeError(f"tensor {info.name}: torch has no {info.dtype}")
+    if dtype in PACKED:
+        if not shape or shape[-1] % PACKED[dtype]:
+            raise ValueError(
+                f"tensor {info.name}: torch has {info.dtype} in pairs, not {list(shape)}"
+            )
+        shape = (*shape[:-1], shape[-1] // PACKED[dtype])
     return torch.empty(shape, dtype=found)
 
 
@@ -389,13 +272,27 @@ def open(dir: Dir, step: int | None = None, ctx: Context | None = None) -> Ckpt:
 
     def make(context: Context) -> Ckpt:
         path, out, err = encode(dir, "dir"), ffi.new("dtp_ckpt **"), new_error()
-        wanted = _latest(context, path) if step is None else _step(step)
-        status = lib.dtp_ckpt_open(context.ptr, path, wanted, out, err)
-        return Ckpt(
-            context.opened(status, err, out, lib.dtp_ckpt_close), context, lib.dtp_ckpt_close
-        )
+        wanted = _latest(context, path) if step is None else step_of(step)
+        return _opened(context, lib.dtp_ckpt_open(context.ptr, path, wanted, out, err), out, err)
 
     return open_handle(ctx, make)
+
+
+def open_path(path: Dir, ctx: Context | None = None) -> Ckpt:
+    """Opens what lies at `path`: the folder of a step, a safetensors file, or what others wrote (a
+    Hugging Face model; `Ckpt.format` says which)."""
+
+    def make(context: Context) -> Ckpt:
+        out, err = ffi.new("dtp_ckpt **"), new_error()
+        status = lib.dtp_ckpt_open_path(context.ptr, encode(path, "path"), out, err)
+        return _opened(context, status, out, err)
+
+    return open_handle(ctx, make)
+
+
+def _opened(context: Context, status: int, out: Any, err: Any) -> Ckpt:
+    ptr = context.opened(status, err, out, lib.dtp_ckpt_close)
+    return Ckpt(ptr, context, lib.dtp_ckpt_close)
 
 
 def load(

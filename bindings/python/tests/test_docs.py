@@ -31,15 +31,15 @@ def run(code: str, folder: Path) -> None:
 
 
 def test_the_manual_runs(tmp_path: Path) -> None:
-    rank, saving, _, _, machine = blocks("docs/python.md")
+    rank, saving, background, _, _, machine = blocks("docs/python.md")
     run(rank.replace("with dtp.init() as group:", "group = dtp.init()\nif True:") +
-        "step = 1\n" + saving, tmp_path)  # fmt: skip
+        "step = 1\n" + saving + background, tmp_path)  # fmt: skip
     run("import dtp\n" + machine.replace("solve(topo, 2)", "solve(topo, 1)"), tmp_path)
 
 
 def test_what_the_manual_shows_of_torch_runs(tmp_path: Path) -> None:
     need("torch")
-    _, _, nested, storage, _ = blocks("docs/python.md")
+    _, _, _, nested, storage, _ = blocks("docs/python.md")
     head = """
 import dtp, dtp.torch, torch
 group, step = dtp.init(), 1

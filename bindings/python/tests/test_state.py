@@ -103,15 +103,18 @@ def test_torch_states_come_back_with_all_their_types(tmp_path: Path) -> None:
     types = (
         "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool"
     )
-    types += " float8_e4m3fn float8_e5m2 complex64"
+    types += " float8_e4m3fn float8_e5m2 float8_e8m0fnu float8_e4m3fnuz float8_e5m2fnuz complex64"
     state = {
         "types": {n: torch.arange(6).reshape(2, 3).to(getattr(torch, n)) for n in types.split()},
         "transposed": torch.arange(6.0).reshape(2, 3).T,
         "conj": torch.tensor([1 + 2j], dtype=torch.complex64).conj(),
         "parameter": torch.nn.Parameter(torch.ones(3)),
+        "pairs": torch.arange(6, dtype=torch.uint8).reshape(2, 3).view(torch.float4_e2m1fn_x2),
         "lr": 0.5,
     }
     dtp.ckpt.save(tmp_path, 1, state)
+    with dtp.ckpt.open(tmp_path) as ckpt:
+        assert ckpt["pairs"].shape == (2, 6) and ckpt["pairs"].dtype == "f4"
     loaded = dtp.ckpt.load(tmp_path, framework="torch")
     assert loaded["lr"] == 0.5 and list(loaded) == list(state)
     for name in types.split():
@@ -120,6 +123,10 @@ def test_torch_states_come_back_with_all_their_types(tmp_path: Path) -> None:
             have.view(torch.uint8), want.view(torch.uint8)
         )
     assert torch.equal(loaded["transposed"], state["transposed"])
+    assert torch.equal(loaded["pairs"].view(torch.uint8), state["pairs"].view(torch.uint8))
+    row = torch.zeros(1, 3, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    dtp.ckpt.load(tmp_path, into={"pairs": dtp.Shard(row, (2, 3), (1, 0))})
+    assert row.view(torch.uint8).tolist() == [[3, 4, 5]]
     into = {"transposed": torch.zeros(2, 3).T, "conj": torch.zeros(1, dtype=torch.complex64).conj()}
     dtp.ckpt.load(tmp_path, into=into)
     assert torch.equal(into["transposed"], state["transposed"])
