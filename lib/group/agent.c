@@ -639,6 +639,11 @@ bool dtpi_agent_failed_early(const dtpi_agent *agent)
            (agent->tcp_fd >= 0 || !dtpi_core_all_came(agent->core));
 }
 
+bool dtpi_agent_has_strangers(const dtpi_agent *agent)
+{
+    return agent->door.n > 0;
+}
+
 bool dtpi_agent_is_idle(const dtpi_agent *agent)
 {
     for (struct agent_conn *conn = agent->conns; conn; conn = conn->next)

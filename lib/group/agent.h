@@ -74,6 +74,8 @@ bool dtpi_agent_is_done(const dtpi_agent *agent);
 bool dtpi_agent_serves_below(const dtpi_agent *agent);
 /* The group failed before all local ranks, or all other nodes, had come. */
 bool dtpi_agent_failed_early(const dtpi_agent *agent);
+/* Somebody is at the door who has not proven himself yet. */
+bool dtpi_agent_has_strangers(const dtpi_agent *agent);
 /* Nothing waits to be sent. */
 bool dtpi_agent_is_idle(const dtpi_agent *agent);
 

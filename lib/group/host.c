@@ -37,11 +37,12 @@ static void linger(struct host *h)
 
     for (;;) {
         const int64_t ms = (dtp_ctx_now_ns(h->ctx) - start) / DTPI_NS_PER_MS;
-        const bool idle = dtpi_agent_is_idle(h->agent);
+        const bool failed = dtpi_agent_failed_early(h->agent);
+        const bool idle = dtpi_agent_is_idle(h->agent) && !(failed && dtpi_agent_has_strangers(h->agent));
         const bool done = dtpi_agent_is_done(h->agent) && !dtpi_agent_serves_below(h->agent);
         /* Ranks that come late to a group that failed are told why; after the deadline they know. */
         const int failed_ms = dtp_ctx_now_ns(h->ctx) < h->join_deadline_ns ? LINGER_FAILED_MS : LINGER_LATE_MS;
-        const int limit = dtpi_agent_failed_early(h->agent) ? failed_ms : done ? 0 : LINGER_MS;
+        const int limit = failed ? failed_ms : done ? 0 : LINGER_MS;
         if (ms >= LINGER_BUSY_MS || (idle && ms >= limit))
             return;
         dtp_ctx_dispatch(h->ctx, STEP_MS, NULL);
@@ -174,9 +175,13 @@ void host_say_why(dtp_ctx *ctx, const dtp_group_opts *o, const char *socket, con
     if (open_host(&h, o, false, socket, NULL) < 0 && open_host(&h, &alone, false, socket, NULL) < 0)
         return;
     dtpi_agent_rank_failed(h.agent, o->rank, (int32_t)getpid(), why->text);
-    const int64_t until = dtp_ctx_now_ns(h.ctx) + LINGER_FAILED_MS * DTPI_NS_PER_MS;
-    while (dtp_ctx_now_ns(h.ctx) < until)
+    const int64_t start = dtp_ctx_now_ns(h.ctx);
+    int64_t ms = 0;
+    /* Who has knocked in time is told. */
+    while (ms < LINGER_FAILED_MS || (ms < LINGER_BUSY_MS && dtpi_agent_has_strangers(h.agent))) {
         dtp_ctx_dispatch(h.ctx, STEP_MS, NULL);
+        ms = (dtp_ctx_now_ns(h.ctx) - start) / DTPI_NS_PER_MS;
+    }
     dtpi_agent_close(h.agent);
     dtp_ctx_close(h.ctx);
 }
