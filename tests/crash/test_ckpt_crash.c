@@ -89,14 +89,16 @@ static size_t effort(size_t in_short, size_t in_long)
 typedef struct plan {
     const char *title;
     dtp_codec codec;
-    uint32_t keep_last;
-    uint64_t steps[4];          /* 0 ends it */
+    uint32_t keep_last, delta;
+    uint64_t keep_every;
+    uint64_t steps[6];          /* 0 ends it */
 } plan;
 
 static const plan plans[] = {
-    { "two saves", DTP_CODEC_NONE, 0, { 1, 2 } },
-    { "a save that removes the step before", DTP_CODEC_NONE, 1, { 1, 2, 3 } },
-    { "packed saves", DTP_CODEC_PLANES, 1, { 1, 2 } },
+    { "two saves", DTP_CODEC_NONE, 0, 0, 0, { 1, 2 } },
+    { "a save that removes the step before", DTP_CODEC_NONE, 1, 0, 0, { 1, 2, 3 } },
+    { "packed saves", DTP_CODEC_PLANES, 1, 0, 0, { 1, 2 } },
+    { "saves that refer to the step before", DTP_CODEC_PLANES, 2, 1, 2, { 1, 2, 3, 4, 5 } },
 };
 
 static void run_plan(const plan *p, int n)
@@ -109,6 +111,8 @@ static void run_plan(const plan *p, int n)
     for (int i = 0; i < n; i++) {
         j.ranks[i].opts.codec = p->codec;
         j.ranks[i].opts.keep_last = p->keep_last;
+        j.ranks[i].opts.keep_every = p->keep_every;
+        j.ranks[i].opts.delta = p->delta;
     }
     for (size_t i = 0; i < DTPI_ARRAY_LEN(p->steps) && p->steps[i]; i++)
         job_must_save(&j, &s, p->steps[i]);
