@@ -9,9 +9,11 @@
 #include "ckpt/load.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/sum.h"
 #include "ckpt/box.h"
+#include "ckpt/delta_load.h"
 #include "ckpt/part.h"
 #include "ckpt/plan.h"
 #include "ckpt/steps.h"
@@ -55,9 +57,6 @@ dtp_status dtpi_load_place(dtpi_load *l, uint32_t i, dtp_error *err)
     const dtp_status st = dtpi_part_read(l->files, l->step_dir, &l->m, i, err);
     if (st < 0)
         return st;
-    if (l->m.base_buf.len > 0)
-        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "%s: boxes coded against another step",
-                         dtpi_mf_text(&l->m, dtpi_mf_file_at(&l->m, i)->name_at));
     return grow_open(l, err);
 }
 
@@ -103,10 +102,21 @@ dtp_status dtpi_load_open(const dtp_allocator *a, dtpi_files *files, const char 
     return st;
 }
 
+dtp_status dtpi_load_chunks(dtpi_load *l, dtp_error *err)
+{
+    if (l->chunks)
+        return DTP_OK;
+    l->chunks = dtpi_alloc(l->a, sizeof(*l->chunks));
+    return l->chunks ? dtpi_chunks_open(l, l->chunks, err) : dtpi_fail_nomem(err, sizeof(*l->chunks));
+}
+
 void dtpi_load_close(dtpi_load *l)
 {
     if (!l)
         return;
+    if (l->chunks)
+        dtpi_chunks_close(l->chunks);
+    dtpi_free(l->a, l->chunks, sizeof(*l->chunks));
     for (size_t i = 0; i < l->open.len / sizeof(dtpi_file *); i++)
         dtpi_file_drop(*open_slot(l, i));
     dtpi_buf_free(&l->open);
@@ -155,6 +165,19 @@ dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_er
     return st;
 }
 
+dtp_status dtpi_load_bad_chunk(const dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
+                               uint64_t chunk, const char *what, dtp_error *err)
+{
+    const dtpi_mf_file *f = dtpi_mf_file_at(&l->m, b->file);
+    char step[40] = "";
+
+    if (b->file >= l->m.n_own_files)
+        snprintf(step, sizeof(step), "step %" PRIu64 ": ", f->step);
+    return dtpi_fail(err, DTP_ERR_CORRUPT, "%s%s: tensor %.60s: chunk %" PRIu64 " of %" PRIu64 ": %s",
+                     step, dtpi_mf_text(&l->m, f->name_at), dtpi_mf_text(&l->m, t->name_at), chunk,
+                     b->n_chunks, what);
+}
+
 dtp_status dtpi_load_stored(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
                             uint64_t chunk, uint64_t stored_at, size_t bytes, void *stored,
                             dtp_error *err)
@@ -168,13 +191,12 @@ dtp_status dtpi_load_stored(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf
     if (st < 0 || b->sums_at == DTPI_NO_SUMS)
         return st;
     const uint64_t want = dtpi_mf_sum(&l->m, b, chunk), got = dtpi_sum64(stored, bytes);
-    if (want != got)
-        return dtpi_fail(err, DTP_ERR_CORRUPT,
-                         "%s: tensor %.60s: chunk %" PRIu64 " of %" PRIu64
-                         ": checksum mismatch (stored %016" PRIx64 ", computed %016" PRIx64 ")",
-                         dtpi_mf_text(&l->m, f->name_at), dtpi_mf_text(&l->m, t->name_at), chunk,
-                         b->n_chunks, want, got);
-    return DTP_OK;
+    if (want == got)
+        return DTP_OK;
+    char text[100];
+    snprintf(text, sizeof(text),
+             "checksum mismatch (stored %016" PRIx64 ", computed %016" PRIx64 ")", want, got);
+    return dtpi_load_bad_chunk(l, t, b, chunk, text, err);
 }
 
 /* ---- one stored box ---- */
@@ -207,6 +229,8 @@ static dtp_status read_chunk(part *p, uint64_t chunk, uint8_t *out, dtp_error *e
     const size_t stored = dtpi_mf_stored_bytes(&l->m, p->b, p->bytes, chunk);
     const bool as_is = stored == plain;
 
+    if (p->b->base != DTPI_NO_BASE)
+        return dtpi_chunks_read(l->chunks, p->t, p->b, chunk, out, err);
     dtp_status st = dtpi_load_stored(l, p->t, p->b, chunk, seek_chunk(p, chunk), stored,
                                      as_is ? out : l->stored, err);
     if (st < 0 || as_is)
@@ -214,9 +238,7 @@ static dtp_status read_chunk(part *p, uint64_t chunk, uint8_t *out, dtp_error *e
     dtp_error why = { 0 };
     st = dtpi_codec_restore(&l->codec, l->stored, stored, out, plain, &why);
     if (st < 0)
-        return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.60s: chunk %" PRIu64 ": %s",
-                         dtpi_mf_text(&l->m, dtpi_mf_file_at(&l->m, p->b->file)->name_at),
-                         dtpi_mf_text(&l->m, p->t->name_at), chunk, why.text);
+        return dtpi_load_bad_chunk(l, p->t, p->b, chunk, why.text, err);
     return DTP_OK;
 }
 
@@ -270,6 +292,8 @@ static dtp_status read_box(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_
     dtp_status st = dtpi_load_place(l, b->home, err);
     if (st >= 0)
         st = dtpi_load_file(l, b->file, &file, err);
+    if (st >= 0 && b->base != DTPI_NO_BASE)
+        st = dtpi_load_chunks(l, err);
     if (st < 0)
         return st;
     dtpi_walk_begin(&w, t->n_dims, dims, dims + t->n_dims, offset, extent, common_offset,

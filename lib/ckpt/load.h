@@ -7,6 +7,8 @@
 #include "ckpt/manifest.h"
 #include "files/files.h"
 
+struct dtpi_chunks;
+
 typedef struct dtpi_load {
     const dtp_allocator *a;
     dtpi_files *files;          /* lent */
@@ -16,6 +18,7 @@ typedef struct dtpi_load {
     dtpi_codec codec;
     uint8_t *plain, *stored;    /* a chunk each, made when the first file was found to be there */
     size_t buffer_bytes;        /* of each */
+    struct dtpi_chunks *chunks; /* made for the first box with a base */
 } dtpi_load;
 
 /* Errors: as dtpi_step_read, UNSUPPORTED (codec), NOMEM. */
@@ -45,8 +48,15 @@ dtp_status dtpi_load_verify(dtpi_load *l,
  */
 dtp_status dtpi_load_place(dtpi_load *l, uint32_t i, dtp_error *err);
 
+/* `chunks` is there afterwards. */
+dtp_status dtpi_load_chunks(dtpi_load *l, dtp_error *err);
+
 /* The file of index `i`, opened once; its size is checked. */
 dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_error *err);
+
+/* CORRUPT: what is wrong with a chunk; names file, tensor and chunk, and the step unless it is this one. */
+dtp_status dtpi_load_bad_chunk(const dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
+                               uint64_t chunk, const char *what, dtp_error *err);
 
 /*
  * Reads the stored bytes of a chunk into `stored` and compares them with their sum; `stored_at` is where

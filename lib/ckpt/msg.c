@@ -58,6 +58,8 @@ void dtpi_msg_put_declare(dtpi_buf *b, const dtpi_declare *d, const dtp_ckpt_ten
     dtpi_wr_u32(b, d->chunk_bytes);
     dtpi_wr_u8(b, d->codec);
     dtpi_wr_u64(b, d->id);
+    dtpi_wr_u64(b, d->parent);
+    dtpi_wr_u64(b, d->parent_id);
     dtpi_wr_block(b, d->meta, d->meta_bytes);
     dtpi_wr_u32(b, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
@@ -105,6 +107,8 @@ dtp_status dtpi_msg_get_declare(dtpi_rd *r, int32_t rank, dtpi_declare *d_out, d
     d_out->chunk_bytes = dtpi_rd_u32(r);
     d_out->codec = dtpi_rd_u8(r);
     d_out->id = dtpi_rd_u64(r);
+    d_out->parent = dtpi_rd_u64(r);
+    d_out->parent_id = dtpi_rd_u64(r);
     d_out->meta_bytes = 0;
     d_out->meta = dtpi_rd_block(r, UINT32_MAX, &d_out->meta_bytes);
     const uint32_t n = dtpi_rd_u32(r);
@@ -127,6 +131,7 @@ void dtpi_msg_put_written(dtpi_buf *b, const dtpi_written *w)
     dtpi_wr_u64(b, w->digest);
     dtpi_wr_u64(b, w->part_bytes);
     dtpi_wr_u64(b, w->part_sum);
+    dtpi_wr_u16(b, w->lineage);
 }
 
 dtp_status dtpi_msg_get_written(dtpi_rd *r, int32_t rank, dtpi_written *w, dtp_error *err)
@@ -137,5 +142,6 @@ dtp_status dtpi_msg_get_written(dtpi_rd *r, int32_t rank, dtpi_written *w, dtp_e
     w->digest = dtpi_rd_u64(r);
     w->part_bytes = dtpi_rd_u64(r);
     w->part_sum = dtpi_rd_u64(r);
+    w->lineage = dtpi_rd_u16(r);
     return dtpi_rd_done(r) ? DTP_OK : bad(err, rank, "a broken acknowledgement");
 }

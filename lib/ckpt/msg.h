@@ -25,6 +25,7 @@ typedef struct dtpi_declare {
     uint32_t chunk_bytes;
     uint8_t codec;
     uint64_t id;                /* of this save */
+    uint64_t parent, parent_id; /* the step that what did not change is taken from; id 0: none */
     const uint8_t *meta;        /* lent */
     size_t meta_bytes;
 } dtpi_declare;
@@ -42,6 +43,7 @@ dtp_status dtpi_msg_get_declare(dtpi_rd *r, int32_t rank, dtpi_declare *d_out, d
 typedef struct dtpi_written {
     uint64_t bytes, header_bytes, header_sum, digest;
     uint64_t part_bytes, part_sum;
+    uint16_t lineage;           /* bits of the steps after the parent's that the part refers to */
 } dtpi_written;
 
 void dtpi_msg_put_written(dtpi_buf *b, const dtpi_written *w);

@@ -36,13 +36,12 @@ typedef struct member {
     dtpi_queue *queue;
     dtpi_codec codec;
     slot slots[DEPTH];
-    uint8_t *plain;             /* a chunk that was made */
 } member;
 
 typedef struct pour {
     const dtpi_pour *in;
     dtpi_line line;
-    bool is_coded, makes;
+    bool is_coded;
     unit *units;
     size_t n_units;
     uint64_t end;               /* where the unit whose turn it is begins */
@@ -106,16 +105,12 @@ static size_t cut_units(const dtpi_pour *in, unit *out, size_t *largest_out)
 static dtp_status make_units(pour *p, dtp_error *err)
 {
     size_t largest;
-    bool makes = false;
 
     p->n_units = cut_units(p->in, NULL, &largest);
     p->units = dtpi_alloc_array(p->in->a, p->n_units + 1, sizeof(*p->units));
     if (!p->units)
         return dtpi_fail_nomem(err, p->n_units * sizeof(*p->units));
     cut_units(p->in, p->units, &largest);
-    for (size_t i = 0; i < p->in->n_items; i++)
-        makes |= p->in->items[i].make != NULL;
-    p->makes = makes;
     /* Room to begin anywhere in a block, so that what the file calls aligned is so in memory. */
     p->buffer_bytes = largest + 4096;
     return DTP_OK;
@@ -130,7 +125,6 @@ static void free_members(pour *p)
         dtpi_queue_close(m->queue);
         for (uint32_t k = 0; k < p->depth; k++)
             dtpi_free(p->in->a, m->slots[k].buffer, p->buffer_bytes);
-        dtpi_free(p->in->a, m->plain, p->in->chunk_bytes);
         dtpi_codec_close(&m->codec);
     }
 }
@@ -150,11 +144,6 @@ static dtp_status make_member(pour *p, member *m, dtp_error *err)
         m->slots[k].buffer = dtpi_alloc_aligned(a, p->buffer_bytes, 4096);
         if (!m->slots[k].buffer)
             return dtpi_fail_nomem(err, p->buffer_bytes);
-    }
-    if (p->makes) {
-        m->plain = dtpi_alloc_aligned(a, p->in->chunk_bytes, 4096);
-        if (!m->plain)
-            return dtpi_fail_nomem(err, p->in->chunk_bytes);
     }
     return DTP_OK;
 }
@@ -197,16 +186,9 @@ static void walk_next(const pour *p, walk *w)
     } while (w->item->bytes == 0);
 }
 
-/* The plain bytes of a chunk, where they are or made. */
-static dtp_status get_chunk(const pour *p, member *m, const walk *w, size_t len,
-                            const uint8_t **data_out, dtp_error *err)
+static const uint8_t *data_of(const pour *p, const walk *w)
 {
-    if (!w->item->make) {
-        *data_out = w->item->data + w->chunk * p->in->chunk_bytes;
-        return DTP_OK;
-    }
-    *data_out = m->plain;
-    return w->item->make(w->item, w->chunk, m->plain, len, err);
+    return w->item->data + w->chunk * p->in->chunk_bytes;
 }
 
 /* All chunks of a plain unit are in one piece of memory. */
@@ -214,20 +196,17 @@ static bool in_one_piece(const pour *p, const unit *u)
 {
     const dtpi_pour_item *item = &p->in->items[u->item];
 
-    return !item->make && u->chunk + (u->end - u->first) <= chunks_of(p->in, item);
+    return u->chunk + (u->end - u->first) <= chunks_of(p->in, item);
 }
 
 /* Sums a plain unit, and collects it unless it is written from where it is. */
-static dtp_status sum_unit(pour *p, member *m, const unit *u, uint8_t *to, dtp_error *err)
+static void sum_unit(pour *p, const unit *u, uint8_t *to)
 {
     walk w = walk_begin(p, u);
 
     for (; w.nth < w.end; walk_next(p, &w)) {
         const size_t len = chunk_len(p->in, w.item, w.chunk);
-        const uint8_t *data;
-        const dtp_status st = get_chunk(p, m, &w, len, &data, err);
-        if (st < 0)
-            return st;
+        const uint8_t *data = data_of(p, &w);
         p->in->sums[w.nth] = dtpi_sum64(data, len);
         if (p->in->plains)
             p->in->plains[w.nth] = p->in->sums[w.nth];
@@ -237,19 +216,18 @@ static dtp_status sum_unit(pour *p, member *m, const unit *u, uint8_t *to, dtp_e
             to += len;
         }
     }
-    return DTP_OK;
 }
 
-static dtp_status fill_plain(pour *p, member *m, slot *s, const unit *u, dtp_error *err)
+static dtp_status fill_plain(pour *p, slot *s, const unit *u)
 {
     const uint64_t at = p->in->at + u->at;
     uint8_t *to = in_one_piece(p, u) ? NULL : s->buffer + at % 4096;
 
-    const dtp_status st = sum_unit(p, m, u, to, err);
+    sum_unit(p, u, to);
     s->io.data = to ? to : (uint8_t *)p->in->items[u->item].data + u->chunk * p->in->chunk_bytes;
     s->io.at = at;
     s->io.bytes = u->bytes;
-    return st;
+    return DTP_OK;
 }
 
 /* Encodes a unit into the slot's buffer, then waits for its place. */
@@ -260,13 +238,14 @@ static dtp_status fill_coded(pour *p, member *m, slot *s, const unit *u, dtp_err
 
     for (; w.nth < w.end; walk_next(p, &w)) {
         const size_t len = chunk_len(p->in, w.item, w.chunk);
-        const uint8_t *data;
+        const uint8_t *data = data_of(p, &w);
         const void *stored;
         size_t bytes = 0;
-        dtp_status st = get_chunk(p, m, &w, len, &data, err);
-        if (st >= 0)
-            st = dtpi_codec_store(&m->codec, data, len, w.item->dtype, s->buffer + n, &stored,
-                                  &bytes, err);
+        const dtp_status st =
+            w.item->store ? w.item->store(w.item, w.chunk, &m->codec, data, len, s->buffer + n,
+                                          &stored, &bytes, err)
+                          : dtpi_codec_store(&m->codec, data, len, w.item->dtype, s->buffer + n,
+                                             &stored, &bytes, err);
         if (st < 0)
             return st;
         if (stored != s->buffer + n)
@@ -300,7 +279,7 @@ static void start_unit(pour *p, member *m, slot *s)
 
     s->io = (dtpi_io){ .file = p->in->file, .is_write = true, .user = s };
     const dtp_status st =
-        p->is_coded ? fill_coded(p, m, s, u, &err) : fill_plain(p, m, s, u, &err);
+        p->is_coded ? fill_coded(p, m, s, u, &err) : fill_plain(p, s, u);
     if (st < 0) {
         dtpi_line_fail(&p->line, s->unit, st, &err);
         return;

@@ -20,12 +20,13 @@ struct dtpi_pour_item {
     uint64_t bytes;
     dtp_dtype dtype;
     /*
-     * Optional: makes chunk `i` (its plain bytes, `bytes` of them) in `out` instead of taking it from
-     * `data`. Several threads call it at once.
+     * Optional: takes the place of dtpi_codec_store for chunk `i`; of codecs that encode alone. What it
+     * stores may mean something else than the chunk; if so it is shorter. Several threads call it at once.
      */
-    dtp_status (*make)(const dtpi_pour_item *item, uint64_t i, uint8_t *out, size_t bytes,
-                       dtp_error *err);
-    void *user;
+    dtp_status (*store)(const dtpi_pour_item *item, uint64_t i, dtpi_codec *codec,
+                        const uint8_t *data, size_t bytes, uint8_t *scratch,
+                        const void **stored_out, size_t *n_out, dtp_error *err);
+    void *user;                 /* of `store` */
 };
 
 typedef struct dtpi_pour {
@@ -46,7 +47,7 @@ typedef struct dtpi_pour {
 
 uint64_t dtpi_pour_chunks(const dtpi_pour *p);
 
-/* Errors: UNSUPPORTED (codec), those of `write` and `make`, NOMEM. */
+/* Errors: UNSUPPORTED (codec), those of `write` and `store`, NOMEM. */
 dtp_status dtpi_pour_run(const dtpi_pour *p, uint64_t *end_out, dtp_error *err);
 
 #endif /* DTPI_CKPT_POUR_H */

@@ -6,6 +6,7 @@
 #include "ckpt/retain.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "ckpt/steps.h"
 
@@ -23,6 +24,23 @@ void dtpi_retain_decide(const dtpi_retain *r, dtpi_step_facts *steps, size_t n)
                    f->is_pinned || (is_multiple && f->may_be_complete);
         n_complete += f->is_complete;
     }
+}
+
+static int by_step(const void *key, const void *element)
+{
+    const uint64_t a = *(const uint64_t *)key, b = ((const dtpi_step_facts *)element)->step;
+
+    return a < b ? -1 : a > b;
+}
+
+void dtpi_retain_need(dtpi_step_facts *steps, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t k = 0; steps[i].stays && k < steps[i].n_lineage; k++) {
+            dtpi_step_facts *f = bsearch(&steps[i].lineage[k], steps, n, sizeof(*steps), by_step);
+            if (f)
+                f->is_needed = true;
+        }
 }
 
 /* ---- looking ---- */
@@ -61,16 +79,48 @@ static dtp_status look(dtpi_files *files, const char *dir, const dtpi_retain *r,
     return DTP_OK;
 }
 
+/* What is damaged needs nothing; what cannot be read may need everything. */
+static dtp_status read_lineage(dtpi_files *files, const char *dir, dtpi_step_facts *f, dtp_error *err)
+{
+    dtpi_manifest m;
+
+    const dtp_status st = dtpi_step_read(files, dir, f->step, &m, err);
+    if (st < 0)
+        return dtpi_step_is_damaged(st) ? DTP_OK : st;
+    f->n_lineage = m.n_lineage;
+    memcpy(f->lineage, m.lineage, sizeof(f->lineage));
+    dtpi_manifest_free(&m);
+    return DTP_OK;
+}
+
+dtp_status dtpi_step_needed(dtpi_files *files, const char *dir, uint64_t step, bool *needed_out,
+                            dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
+
+    *needed_out = false;
+    dtp_status st = dtpi_steps_list(files, dir, &list, err);
+    const uint64_t *steps = (const uint64_t *)(const void *)list.data;
+    for (size_t i = list.len / sizeof(*steps); st >= 0 && i-- > 0 && steps[i] > step;) {
+        dtpi_step_facts f[] = { { .step = step }, { .step = steps[i], .stays = true } };
+        st = read_lineage(files, dir, &f[1], err);
+        dtpi_retain_need(f, 2);
+        *needed_out |= f[0].is_needed;
+    }
+    return st;
+}
+
 /* ---- removing ---- */
 
 typedef struct cleaner {
     dtpi_files *files;
     const char *dir;
+    bool keep_shards;
 } cleaner;
 
-static bool is_ours(const char *name)
+static bool is_ours(const cleaner *c, const char *name)
 {
-    return strncmp(name, "shard-", 6) == 0 || strncmp(name, "part-", 5) == 0 ||
+    return (strncmp(name, "shard-", 6) == 0 && !c->keep_shards) || strncmp(name, "part-", 5) == 0 ||
            strncmp(name, "manifest.", 9) == 0;
 }
 
@@ -79,7 +129,7 @@ static dtp_status remove_ours(void *user, const char *name, dtp_error *err)
     const cleaner *c = user;
     char path[DTPI_PATH_MAX];
 
-    if (!is_ours(name))
+    if (!is_ours(c, name))
         return DTP_OK;
     dtp_status st = dtpi_path_join(path, c->dir, name, err);
     if (st >= 0)
@@ -87,10 +137,11 @@ static dtp_status remove_ours(void *user, const char *name, dtp_error *err)
     return st == DTP_ERR_NOT_FOUND ? DTP_OK : st;
 }
 
-dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool no_sync, dtp_error *err)
+dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool keep_shards, bool no_sync,
+                           dtp_error *err)
 {
     char path[DTPI_PATH_MAX];
-    cleaner c = { files, step_dir };
+    cleaner c = { files, step_dir, keep_shards };
 
     dtp_status st = dtpi_path_join(path, step_dir, DTPI_MANIFEST_NAME, err);
     if (st >= 0)
@@ -103,15 +154,15 @@ dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool no_sync
     return files->ops->list(files, step_dir, remove_ours, &c, err);
 }
 
-static dtp_status remove_step(dtpi_files *files, const char *dir, uint64_t step, bool no_sync,
-                              dtp_error *err)
+static dtp_status remove_step(dtpi_files *files, const char *dir, const dtpi_step_facts *f,
+                              bool no_sync, dtp_error *err)
 {
     char step_dir[DTPI_PATH_MAX];
 
-    dtp_status st = dtpi_step_path(step_dir, dir, step, err);
+    dtp_status st = dtpi_step_path(step_dir, dir, f->step, err);
     if (st >= 0)
-        st = dtpi_step_clean(files, step_dir, no_sync, err);
-    if (st >= 0)
+        st = dtpi_step_clean(files, step_dir, f->is_needed, no_sync, err);
+    if (st >= 0 && !f->is_needed)
         files->ops->remove_dir(files, step_dir, NULL);  /* files of others may keep it */
     return st;
 }
@@ -123,16 +174,18 @@ static dtp_status remove_all(dtpi_files *files, const dtpi_log *log, const char 
     dtp_status st = DTP_OK;
 
     for (size_t i = n; i-- > 0 && st >= 0;) {
-        if (steps[i].stays)
+        /* Of what is needed and has no manifest the shards alone are left. */
+        if (steps[i].stays || (steps[i].is_needed && !steps[i].may_be_complete))
             continue;
         if (!r->dry_run)
-            st = remove_step(files, dir, steps[i].step, r->no_sync, err);
+            st = remove_step(files, dir, &steps[i], r->no_sync, err);
         if (st < 0)
             break;
         if (r->report)
             r->report(r->user, steps[i].step);
         if (!r->dry_run)
-            dtpi_logf(log, DTP_LOG_INFO, "ckpt", "step %" PRIu64 " is removed", steps[i].step);
+            dtpi_logf(log, DTP_LOG_INFO, "ckpt", "step %" PRIu64 " is removed%s", steps[i].step,
+                      steps[i].is_needed ? ", its shards stay for newer steps" : "");
     }
     return st;
 }
@@ -167,8 +220,13 @@ dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char 
     st = look(files, dir, r, steps, n, err);
     if (st >= 0) {
         dtpi_retain_decide(r, steps, n);
-        st = remove_all(files, log, dir, r, steps, n, err);
+        for (size_t i = 0; i < n && st >= 0; i++)
+            if (steps[i].stays && steps[i].may_be_complete)
+                st = read_lineage(files, dir, &steps[i], err);
+        dtpi_retain_need(steps, n);
     }
+    if (st >= 0)
+        st = remove_all(files, log, dir, r, steps, n, err);
     dtpi_free(files->a, steps, n * sizeof(*steps));
     return st;
 }

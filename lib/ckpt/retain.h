@@ -28,6 +28,9 @@ typedef struct dtpi_step_facts {
     bool may_be_complete;       /* or it could not be looked at */
     bool is_pinned;
     bool stays;                 /* out */
+    bool is_needed;             /* out: a step that stays reads its files */
+    uint32_t n_lineage;         /* of a step that stays */
+    uint64_t lineage[DTPI_LINEAGE_MAX];
 } dtpi_step_facts;
 
 /*
@@ -37,15 +40,31 @@ typedef struct dtpi_step_facts {
  */
 void dtpi_retain_decide(const dtpi_retain *r, dtpi_step_facts *steps, size_t n);
 
-/* Removes what does not stay. Errors: BUSY (steps are being pinned), IO, PERM, LIMIT, NOMEM. */
+/*
+ * Pure. Marks what steps that stay refer to. One that does not stay but is needed loses its manifest and
+ * keeps its shards: it is no step any more, and what it referred to itself is not needed for its sake. So N
+ * steps keep the shards of at most N times DTPI_LINEAGE_MAX others, of DTPI_LINEAGE_MAX where they follow
+ * each other.
+ */
+void dtpi_retain_need(dtpi_step_facts *steps, size_t n);
+
+/* Whether a newer complete step reads files of step `step`. Errors: those of reading newer ones. */
+dtp_status dtpi_step_needed(dtpi_files *files, const char *dir, uint64_t step, bool *needed_out,
+                            dtp_error *err);
+
+/*
+ * Removes what does not stay; nothing while a step that stays cannot be read, for nobody knows what it
+ * needs. Errors: BUSY (steps are being pinned), IO, PERM, LIMIT, VERSION, NOMEM.
+ */
 dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char *dir,
                              const dtpi_retain *r, dtp_error *err);
 
 /*
- * Removes the files of saves from a step folder: the manifest first, durably, then the rest. Other
- * files stay, and with them the folder.
+ * Removes the files of saves from a step folder: the manifest first, durably, then the rest, shards only
+ * where nobody needs them. Other files stay, and with them the folder.
  */
-dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool no_sync, dtp_error *err);
+dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool keep_shards, bool no_sync,
+                           dtp_error *err);
 
 /* Errors: NOT_FOUND (step), BUSY (steps are being removed), and those of dtpi_step_check. */
 dtp_status dtpi_step_pin(dtpi_files *files, const char *dir, uint64_t step, bool pinned,

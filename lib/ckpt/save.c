@@ -38,6 +38,9 @@ typedef struct save {
     dtpi_plan plan;
     dtpi_written written;
     uint32_t chunk_bytes;
+    uint64_t parent_id;         /* rank 0's; 0: there is no parent */
+    dtpi_lineage lineage;       /* rank 0's: the parent, then what it refers to */
+    uint32_t used;              /* rank 0's: bits of the lineage that parts refer to */
     bool prepared;              /* rank 0 holds the step's folder */
     bool made_shard, made_part;
     bool root_failed;           /* rank 0 said so */
@@ -116,7 +119,26 @@ static dtp_status clear_step(save *s, dtp_error *err)
     }
     if (st != DTP_ERR_NOT_FOUND)
         dtpi_logf(s->in->log, DTP_LOG_WARN, "ckpt", "damaged step is replaced: %s", why.text);
-    return dtpi_step_clean(files, s->step_dir, s->in->opts->no_sync, err);
+    bool is_needed = false;
+    const dtp_status seen = dtpi_step_needed(files, s->in->dir, s->in->step, &is_needed, err);
+    if (seen < 0)
+        return seen;
+    return dtpi_step_clean(files, s->step_dir, is_needed, s->in->opts->no_sync, err);
+}
+
+/* The newest complete step before this one; where there is none, or none can be looked at, all is new. */
+static dtp_status find_parent(save *s, dtp_error *err)
+{
+    dtpi_manifest m;
+
+    const dtp_status st =
+        dtpi_steps_before(s->in->files, s->in->log, s->in->dir, s->in->step, &m, err);
+    if (st < 0)
+        return st == DTP_ERR_NOMEM ? st : DTP_OK;
+    s->parent_id = m.id;
+    dtpi_lineage_after(&m, &s->lineage);
+    dtpi_manifest_free(&m);
+    return DTP_OK;
 }
 
 /* Rank 0: folder, lock, no remains. */
@@ -135,7 +157,11 @@ static dtp_status prepare(save *s, dtp_error *err)
         return st;
     s->prepared = true;
     st = dtpi_files_make_dirs(files, s->step_dir, no_sync, err);
-    return st < 0 ? st : clear_step(s, err);
+    if (st >= 0)
+        st = clear_step(s, err);
+    if (st >= 0 && s->in->opts->delta)
+        st = find_parent(s, err);
+    return st;
 }
 
 static void begin(save *s)
@@ -230,6 +256,8 @@ static dtp_status declare(save *s, dtp_error *err)
         .chunk_bytes = s->chunk_bytes,
         .codec = (uint8_t)in->opts->codec,
         .id = first ? in->id : 0,
+        .parent = s->lineage.steps[0],
+        .parent_id = s->parent_id,
         .meta = (const uint8_t *)meta,
         .meta_bytes = first ? strlen(meta) : 0,
     };
@@ -292,7 +320,7 @@ static void part_name(const save *s, int32_t rank, char *name_out, size_t room)
              s->declare.id);
 }
 
-static dtp_status write_shard(save *s, const dtpi_layout *layout, dtpi_part *part, dtp_error *err)
+static dtp_status write_shard(save *s, dtpi_delta *delta, dtpi_part *part, dtp_error *err)
 {
     dtpi_files *files = s->in->files;
     char name[96], temp[DTPI_PATH_MAX + 8];
@@ -307,7 +335,8 @@ static dtp_status write_shard(save *s, const dtpi_layout *layout, dtpi_part *par
         .files = files,
         .path = temp,
         .plan = &s->plan,
-        .layout = layout,
+        .delta = delta,
+        .layout = &delta->stored,
         .tensors = s->in->tensors,
         .codec = codec_names[s->in->opts->codec],
         .chunk_bytes = s->chunk_bytes,
@@ -351,13 +380,30 @@ static dtp_status write_part(save *s, dtpi_part *part, dtp_error *err)
 
 static dtp_status write_files(save *s, const dtpi_layout *layout, dtp_error *err)
 {
+    const dtpi_delta_in in = {
+        .files = s->in->files,
+        .log = s->in->log,
+        .plan = &s->plan,
+        .layout = layout,
+        .tensors = s->in->tensors,
+        .codec = codec_names[s->in->opts->codec],
+        .chunk_bytes = s->chunk_bytes,
+        .dir = s->in->dir,
+        .parent = s->declare.parent,
+        .parent_id = s->declare.parent_id,
+    };
+    dtpi_delta delta;
     dtpi_part part;
 
     dtpi_part_init(&part, s->in->a);
-    dtp_status st = write_shard(s, layout, &part, err);
+    dtp_status st = dtpi_delta_decide(s->in->a, &in, &delta, err);
+    if (st >= 0)
+        st = write_shard(s, &delta, &part, err);
     if (st >= 0)
         st = write_part(s, &part, err);
+    s->written.lineage = (uint16_t)delta.used;
     dtpi_part_free(&part);
+    dtpi_delta_free(&delta);
     return st;
 }
 
@@ -434,6 +480,8 @@ static dtp_status add_rank(save *s, dtpi_manifest *m, uint32_t *keys, uint32_t *
     if (st >= 0 && (w.bytes > 0) != (layout.n > 0))
         st = dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d acknowledged another plan", rank);
     files[rank] = (uint32_t)dtpi_mf_n_files(m);
+    if (st >= 0)
+        s->used |= w.lineage;
     if (st >= 0 && layout.n > 0)
         add_files(s, m, keys, rank, &w, &layout);
     dtpi_layout_free(&layout);
@@ -471,6 +519,15 @@ static void add_tensors(save *s, dtpi_manifest *m, const uint32_t *keys, const u
     }
 }
 
+static void add_lineage(const save *s, dtpi_manifest *m)
+{
+    m->has_parent = s->parent_id != 0;
+    m->parent = s->lineage.steps[0];
+    for (uint32_t i = s->lineage.n; i-- > 0;)
+        if (s->used >> i & 1)
+            m->lineage[m->n_lineage++] = s->lineage.steps[i];
+}
+
 static dtp_status build_manifest(save *s, dtpi_manifest *m, dtp_error *err)
 {
     const size_t n = s->plan.n_boxes, n_ranks = (size_t)s->in->link->size;
@@ -491,6 +548,8 @@ static dtp_status build_manifest(save *s, dtpi_manifest *m, dtp_error *err)
         st = add_rank(s, m, keys, keys + n, i, err);
     if (st >= 0)
         add_tensors(s, m, keys, keys + n);
+    if (st >= 0)
+        add_lineage(s, m);
     dtpi_free(s->in->a, keys, (n + n_ranks) * sizeof(*keys));
     if (st >= 0 && (m->text.failed || m->dims.failed || m->box_buf.failed || m->tensor_buf.failed ||
                     m->file_buf.failed || m->meta.failed))

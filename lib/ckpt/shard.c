@@ -135,6 +135,16 @@ static void *extend(dtpi_buf *b, uint64_t n, size_t width)
     return p;
 }
 
+static dtp_status store_xor(const dtpi_pour_item *item, uint64_t i, dtpi_codec *codec,
+                            const uint8_t *data, size_t bytes, uint8_t *scratch,
+                            const void **stored_out, size_t *n_out, dtp_error *err)
+{
+    const writer *w = item->user;
+    const dtpi_piece *p = dtpi_layout_get(w->in->layout, (size_t)(item - w->items));
+
+    return dtpi_delta_store(w->in->delta, p, i, codec, data, bytes, scratch, stored_out, n_out, err);
+}
+
 static dtp_status put_data(writer *w, dtp_error *err)
 {
     DTPI_AUTO_BUF dtpi_buf plain_sizes = dtpi_buf_init(w->a);
@@ -153,7 +163,10 @@ static dtp_status put_data(writer *w, dtp_error *err)
         const dtpi_plan_box *box = &w->in->plan->boxes[p->box];
         w->items[i] = (dtpi_pour_item){ .data = w->in->tensors[box->index].data,
                                         .bytes = p->bytes,
-                                        .dtype = box->dtype };
+                                        .dtype = box->dtype,
+                                        .user = w };
+        if (w->in->delta->fates[p->nth].kind == DTPI_FATE_XOR)
+            w->items[i].store = store_xor;
     }
     const uint64_t n = dtpi_pour_chunks(&in);
     uint64_t *sums = extend(&w->part->sums, 1 + (w->is_coded ? 2 * n : n), sizeof(*sums));
@@ -192,7 +205,7 @@ static dtp_status put_all(writer *w, dtp_error *err)
     w->out->header_bytes = w->header_bytes;
     w->out->bytes = w->end;
     w->out->digest = dtpi_sum64(sums, (1 + w->n_chunks) * sizeof(*sums));
-    return DTP_OK;
+    return dtpi_delta_finish(w->in->delta, w->part, err);
 }
 
 /* Room for all of it; a coded one may fit where its plain bytes would not. */
@@ -227,7 +240,7 @@ static dtp_status put_file(writer *w, dtp_error *err)
 static dtp_status begin_part(const dtpi_shard_in *in, dtpi_part *part, dtp_error *err)
 {
     const dtpi_layout *l = in->layout;
-    const size_t bytes = l->n * sizeof(dtpi_part_range);
+    const size_t bytes = in->delta->layout->n * sizeof(dtpi_part_range);
     uint64_t at = 0;
 
     if (!dtpi_buf_reserve(&part->ranges, bytes))
@@ -241,7 +254,7 @@ static dtp_status begin_part(const dtpi_shard_in *in, dtpi_part *part, dtp_error
     }
     part->head = (dtpi_part_head){ .chunk_bytes = in->chunk_bytes, .step = in->step, .id = in->id,
                                    .rank = (uint32_t)in->rank,
-                                   .world_size = (uint32_t)in->world_size, .n_boxes = l->n };
+                                   .world_size = (uint32_t)in->world_size, .n_boxes = in->delta->layout->n };
     return DTP_OK;
 }
 

@@ -3,6 +3,7 @@
 #ifndef DTPI_CKPT_SHARD_H
 #define DTPI_CKPT_SHARD_H
 
+#include "ckpt/delta_save.h"
 #include "ckpt/msg.h"
 #include "ckpt/part.h"
 #include "ckpt/plan.h"
@@ -13,7 +14,8 @@ typedef struct dtpi_shard_in {
     dtpi_files *files;
     const char *path;           /* a name of its own, not yet there */
     const dtpi_plan *plan;
-    const dtpi_layout *layout;
+    dtpi_delta *delta;          /* what becomes of each piece: those in `stored` are written */
+    const dtpi_layout *layout;  /* the stored ones */
     const dtp_ckpt_tensor *tensors;     /* data by dtpi_plan_box.index */
     const char *codec;
     uint32_t chunk_bytes;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/text.h"
+#include "ckpt/part.h"
 
 static const char prefix[] = "step-";
 enum { PREFIX = sizeof(prefix) - 1, DIGITS = 20 };
@@ -112,19 +113,71 @@ static dtp_status check_sizes(dtpi_files *files, const char *step_dir, const dtp
     return st;
 }
 
-dtp_status dtpi_step_check(dtpi_files *files, const char *dir, uint64_t step, dtp_error *err)
+/* Files of earlier steps that this one refers to: only its parts know which. */
+static dtp_status check_others(dtpi_files *files, const char *dir, const char *step_dir,
+                               dtpi_manifest *m, dtp_error *err)
+{
+    char other[DTPI_PATH_MAX];
+    dtp_status st = DTP_OK;
+
+    for (uint32_t i = 0; m->n_lineage > 0 && i < m->n_own_files && st >= 0; i++)
+        st = dtpi_part_read(files, step_dir, m, i, err);
+    for (size_t i = m->n_own_files; i < dtpi_mf_n_files(m) && st >= 0; i++) {
+        const dtpi_mf_file *f = dtpi_mf_file_at(m, i);
+        st = dtpi_step_path(other, dir, f->step, err);
+        if (st >= 0)
+            st = check_size(files, other, dtpi_mf_text(m, f->name_at), f->bytes, err);
+    }
+    return st;
+}
+
+/* The manifest of a step that is whole. */
+static dtp_status read_whole(dtpi_files *files, const char *dir, uint64_t step, dtpi_manifest *m_out,
+                             dtp_error *err)
 {
     char step_dir[DTPI_PATH_MAX];
-    dtpi_manifest m;
 
     dtp_status st = dtpi_step_path(step_dir, dir, step, err);
     if (st >= 0)
-        st = dtpi_step_read(files, dir, step, &m, err);
+        st = dtpi_step_read(files, dir, step, m_out, err);
     if (st < 0)
         return st;
-    st = check_sizes(files, step_dir, &m, err);
-    dtpi_manifest_free(&m);
+    st = check_sizes(files, step_dir, m_out, err);
+    if (st >= 0)
+        st = check_others(files, dir, step_dir, m_out, err);
+    if (st < 0)
+        dtpi_manifest_free(m_out);
     return st;
+}
+
+dtp_status dtpi_step_check(dtpi_files *files, const char *dir, uint64_t step, dtp_error *err)
+{
+    dtpi_manifest m;
+
+    const dtp_status st = read_whole(files, dir, step, &m, err);
+    if (st >= 0)
+        dtpi_manifest_free(&m);
+    return st;
+}
+
+dtp_status dtpi_steps_before(dtpi_files *files, const dtpi_log *log, const char *dir, uint64_t step,
+                             dtpi_manifest *m_out, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
+
+    dtp_status st = dtpi_steps_list(files, dir, &list, err);
+    const uint64_t *steps = (const uint64_t *)(const void *)list.data;
+    for (size_t i = list.len / sizeof(*steps); st >= 0 && i-- > 0;) {
+        dtp_error why = { 0 };
+        if (steps[i] >= step)
+            continue;
+        st = read_whole(files, dir, steps[i], m_out, &why);
+        if (st >= 0)
+            return st;
+        dtpi_logf(log, DTP_LOG_WARN, "ckpt", "step %" PRIu64 " is no parent: %s", steps[i], why.text);
+        st = st == DTP_ERR_NOMEM ? dtpi_fail_nomem(err, 0) : DTP_OK;
+    }
+    return st < 0 ? st : dtpi_fail(err, DTP_ERR_NOT_FOUND, "no complete step before %" PRIu64, step);
 }
 
 bool dtpi_step_is_damaged(dtp_status st)

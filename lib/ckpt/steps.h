@@ -53,4 +53,11 @@ typedef struct dtpi_looking {
 dtp_status dtpi_steps_look(dtpi_files *files, const dtpi_looking *l, const char *dir,
                            uint64_t *step_out, dtp_error *err);
 
+/*
+ * The newest step below `step` that dtpi_step_check likes; what it passes over is logged. Errors: NOT_FOUND,
+ * LIMIT, IO, NOMEM.
+ */
+dtp_status dtpi_steps_before(dtpi_files *files, const dtpi_log *log, const char *dir, uint64_t step,
+                             dtpi_manifest *m_out, dtp_error *err);
+
 #endif /* DTPI_CKPT_STEPS_H */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/sum.h"
-#include "ckpt/load.h"
+#include "ckpt/delta_load.h"
 #include "ckpt/st.h"
 
 typedef struct verifier {
@@ -139,6 +139,11 @@ static dtp_status check_box(verifier *v, const placed *p, dtp_error *err)
     const uint64_t bytes = dtpi_mf_box_bytes(&l->m, p->t, p->b);
     uint64_t at = 0;
 
+    if (p->b->base != DTPI_NO_BASE) {
+        const dtp_status st = dtpi_load_chunks(l, err);
+        if (st < 0)
+            return st;
+    }
     for (uint64_t i = 0; i < p->b->n_chunks; i++) {
         const size_t plain = dtpi_mf_chunk_bytes(&l->m, bytes, i);
         const size_t stored = dtpi_mf_stored_bytes(&l->m, p->b, bytes, i);
@@ -149,10 +154,12 @@ static dtp_status check_box(verifier *v, const placed *p, dtp_error *err)
         if (stored != plain) {
             st = dtpi_codec_restore(&l->codec, l->stored, stored, l->plain, plain, &why);
             if (st < 0)
-                return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.60s: chunk %" PRIu64 ": %s",
-                                 dtpi_mf_text(&l->m, dtpi_mf_file_at(&l->m, p->b->file)->name_at),
-                                 dtpi_mf_text(&l->m, p->t->name_at), i, why.text);
+                return dtpi_load_bad_chunk(l, p->t, p->b, i, why.text, err);
         }
+        if (dtpi_chunk_is_xor(&l->m, p->b, i))
+            st = dtpi_chunks_below(l->chunks, p->t, p->b, i, l->plain, err);
+        if (st < 0)
+            return st;
         at += stored;
         advance(v, stored);
     }
