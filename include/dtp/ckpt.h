@@ -216,6 +216,25 @@ DTP_API dtp_status dtp_ckpt_verify(dtp_ckpt *ckpt,
                                    void (*progress)(void *user, uint64_t done, uint64_t total),
                                    void *user, dtp_error *err);
 
+typedef struct dtp_ckpt_export_opts {
+    size_t size;
+    uint64_t max_shard_bytes;   /* a new file begins beyond this; 0: 5 GB */
+    uint32_t no_sync;           /* 1: skip fsync (tests and scratch only) */
+    void (*progress)(void *user, uint64_t done, uint64_t total);        /* may be NULL */
+    void *user;
+} dtp_ckpt_export_opts;
+
+#define DTP_CKPT_EXPORT_OPTS_INIT { .size = sizeof(dtp_ckpt_export_opts) }
+
+/*
+ * Writes every tensor to `dir` as a Hugging Face model: model.safetensors, or several files and, last,
+ * model.safetensors.index.json. What is read is verified; memory stays within a few chunks. Files of those
+ * names that are there already are refused; a failure leaves none.
+ * Errors: EXISTS, NOSPC, and those of dtp_ckpt_read. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_export(dtp_ckpt *ckpt, const char *dir,
+                                   const dtp_ckpt_export_opts *opts, dtp_error *err);
+
 #ifdef __cplusplus
 }
 #endif

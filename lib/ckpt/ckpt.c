@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "ckpt/export.h"
 #include "ckpt/link.h"
 #include "ckpt/load.h"
 #include "ckpt/plan.h"
@@ -351,6 +352,23 @@ dtp_status dtp_ckpt_verify(dtp_ckpt *c, void (*progress)(void *user, uint64_t do
     if (st < 0)
         return dtpi_noun(err, "ckpt", st);
     st = dtpi_load_verify(c->load, progress, user, err);
+    dtpi_ctx_leave(c->ctx);
+    return dtpi_noun(err, "ckpt", st);
+}
+
+dtp_status dtp_ckpt_export(dtp_ckpt *c, const char *dir, const dtp_ckpt_export_opts *user,
+                           dtp_error *err)
+{
+    dtp_ckpt_export_opts opts;
+
+    dtp_status st = DTPI_OPTS_READ(&opts, user, err);
+    if (st >= 0)
+        st = dtpi_ckpt_check_dir(dir, err);
+    if (st >= 0)
+        st = dtpi_ctx_enter(c->ctx, err);
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    st = dtpi_export(c->load, dir, &opts, err);
     dtpi_ctx_leave(c->ctx);
     return dtpi_noun(err, "ckpt", st);
 }
