@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* buf.c - a byte buffer that grows by doubling. */
+/* buf.c - a byte buffer that grows by doubling, or at once to what is asked for. */
 #include "base/buf.h"
 
 #include <stdio.h>
@@ -14,11 +14,11 @@ void dtpi_buf_free(dtpi_buf *b)
 
 static bool buf_grow(dtpi_buf *b, size_t need)
 {
-    size_t cap = b->cap ? b->cap : 256;
+    size_t cap;
 
-    while (cap < need)
-        if (!dtpi_mul(cap, 2, &cap))
-            return false;
+    if (!dtpi_mul(b->cap ? b->cap : 128, 2, &cap))
+        return false;
+    cap = DTPI_MAX(cap, need);
     uint8_t *data = dtpi_alloc_aligned(b->a, cap, 16);
     if (!data)
         return false;

@@ -5,6 +5,7 @@
  * Coverage: the mixed difference of a box's indicator is +-1 at its corners. Boxes cover a tensor exactly
  * once if and only if their corners, added with their signs, are the tensor's: a sort, no pairs. At the
  * lexicographically first corner that disagrees, the difference is the number of boxes too many there.
+ * Most tensors are cut by a grid and their boxes come in its order; that is seen without a sort.
  */
 #include "ckpt/box.h"
 
@@ -160,6 +161,57 @@ static size_t cut_dims(uint32_t n_dims, const int64_t *shape, size_t n,
     return k;
 }
 
+/* How boxes are asked for. */
+typedef struct boxes {
+    uint32_t n_dims;
+    size_t n;
+    const int64_t *(*get)(void *user, size_t i);
+    void *user;
+} boxes;
+
+/* Boxes at a stride follow each other along dimension `d` from 0 to `end`; how many, 0 where they do not. */
+static size_t count_steps(const boxes *b, uint32_t d, size_t stride, int64_t end)
+{
+    int64_t at = 0;
+    size_t n = 0;
+
+    for (size_t i = 0; at < end; i += stride, n++) {
+        const int64_t *box = i < b->n ? b->get(b->user, i) : NULL;
+        if (!box || box[d] != at)
+            return 0;
+        at += box[b->n_dims + d];
+    }
+    return at == end ? n : 0;
+}
+
+/*
+ * The boxes are those of a grid, the last cut dimension running fastest: true proves coverage, false says
+ * nothing.
+ */
+static bool is_grid(const boxes *b, const int64_t *shape, const uint32_t *cut, size_t k)
+{
+    size_t strides[DTP_CKPT_MAX_DIMS], counts[DTP_CKPT_MAX_DIMS], stride = 1;
+
+    for (size_t j = k; j-- > 0;) {
+        strides[j] = stride;
+        counts[j] = count_steps(b, cut[j], stride, shape[cut[j]]);
+        if (counts[j] == 0 || !dtpi_mul(stride, counts[j], &stride))
+            return false;
+    }
+    if (stride != b->n)
+        return false;
+    for (size_t i = 0; i < b->n; i++) {
+        const int64_t *box = b->get(b->user, i);
+        for (size_t j = 0; j < k; j++) {
+            const int64_t *like = b->get(b->user, i / strides[j] % counts[j] * strides[j]);
+            if (box[cut[j]] != like[cut[j]] ||
+                box[b->n_dims + cut[j]] != like[b->n_dims + cut[j]])
+                return false;
+        }
+    }
+    return true;
+}
+
 dtp_status dtpi_box_tiling(const dtp_allocator *a, uint32_t n_dims, const int64_t *shape, size_t n,
                            const int64_t *(*get)(void *user, size_t i), void *user,
                            int64_t *point_out, uint32_t *count_out, dtp_error *err)
@@ -168,9 +220,13 @@ dtp_status dtpi_box_tiling(const dtp_allocator *a, uint32_t n_dims, const int64_
     uint32_t cut[DTP_CKPT_MAX_DIMS];
     const size_t k = cut_dims(n_dims, shape, n, get, user, cut);
     corners c = { .width = k + 1 };
+    const boxes all = { n_dims, n, get, user };
     size_t rows, bytes;
     int64_t sum = 0;
 
+    *count_out = 1;
+    if (is_grid(&all, shape, cut, k))
+        return DTP_OK;
     /* A box of a manifest may be 100 bytes of text and have 2^8 corners. */
     if (!dtpi_mul(n + 1, (size_t)1 << k, &rows) ||
         !dtpi_mul(rows, c.width * sizeof(int64_t), &bytes) || bytes > MAX_CORNER_BYTES)

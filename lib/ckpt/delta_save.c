@@ -164,7 +164,7 @@ static const dtpi_mf_box *parent_box(decider *c, const dtpi_plan_box *box)
     dtpi_load *l = c->d->parent;
     uint32_t i;
 
-    if (!dtpi_mf_find(&l->m, box->name, &i))
+    if (!dtpi_mf_find(&l->m, dtpi_plan_name(c->in->plan, box), &i))
         return NULL;
     const dtpi_mf_tensor *t = dtpi_mf_tensor_at(&l->m, i);
     if (t->dtype != box->dtype || t->n_dims != box->n_dims)
@@ -174,7 +174,7 @@ static const dtpi_mf_box *parent_box(decider *c, const dtpi_plan_box *box)
     dtp_error why = { 0 };
     if (!b || dtpi_load_place(l, b->home, &why) < 0 || dtpi_chunks_files(l, b, &why) < 0) {
         if (why.status)
-            dtpi_logf(c->in->log, DTP_LOG_WARN, "ckpt", "tensor %.80s is stored anew: %s", box->name,
+            dtpi_logf(c->in->log, DTP_LOG_WARN, "ckpt", "tensor %.80s is stored anew: %s", dtpi_plan_name(c->in->plan, box),
                       why.text);
         return NULL;
     }

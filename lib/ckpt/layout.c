@@ -43,7 +43,9 @@ static int by_order(const void *x, const void *y, void *user)
 
 static void put_key(dtpi_layout *l, const dtpi_plan *plan, const dtpi_plan_box *b, bool first)
 {
-    dtpi_buf_append(&l->keys, b->name, strlen(b->name));
+    const dtpi_plan_tensor *t = &plan->tensors[b->tensor];
+
+    dtpi_buf_append(&l->keys, plan->text.data + t->name_at, t->name_bytes);
     if (!first) {
         for (uint32_t i = 0; i < b->n_dims; i++)
             dtpi_buf_printf(&l->keys, "%c%" PRId64, i ? ',' : '@', dtpi_plan_offset(plan, b)[i]);
@@ -79,7 +81,9 @@ static bool part_twins(dtpi_layout *l, sorter *s, bool *again_out)
         if (by_key(&p[i - 1], &p[i], s) != 0)
             continue;
         dtpi_piece *made =
-            strcmp(s->plan->boxes[p[i].box].name, dtpi_layout_key(l, &p[i])) ? &p[i] : &p[i - 1];
+            strcmp(dtpi_plan_name(s->plan, &s->plan->boxes[p[i].box]), dtpi_layout_key(l, &p[i]))
+                ? &p[i]
+                : &p[i - 1];
         const uint32_t at = (uint32_t)l->keys.len;
         if (!dtpi_buf_reserve(&l->keys, made->key_bytes + 2))
             return false;
@@ -103,7 +107,7 @@ dtp_status dtpi_layout_make(const dtpi_plan *plan, int32_t rank, dtpi_layout *ou
     const uint32_t *own = dtpi_plan_of_rank(plan, rank, &n);
     for (size_t i = 0; i < n && st >= 0; i++) {
         const bool first =
-            i == 0 || strcmp(plan->boxes[own[i]].name, plan->boxes[own[i - 1]].name) != 0;
+            i == 0 || plan->boxes[own[i]].tensor != plan->boxes[own[i - 1]].tensor;
         st = add_piece(&l, plan, own[i], first, err);
     }
     while (st >= 0 && again && l.n > 1)

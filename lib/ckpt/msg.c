@@ -74,7 +74,7 @@ void dtpi_msg_put_declare(dtpi_buf *b, const dtpi_declare *d, const dtp_ckpt_ten
 }
 
 static dtp_status get_tensor(dtpi_rd *r, int32_t rank, uint32_t index, dtpi_plan *plan,
-                             dtpi_buf *names, dtp_error *err)
+                             dtp_error *err)
 {
     char name[MAX_NAME + 1];
     int64_t dims[3 * DTP_CKPT_MAX_DIMS];
@@ -92,30 +92,50 @@ static dtp_status get_tensor(dtpi_rd *r, int32_t rank, uint32_t index, dtpi_plan
     const dtp_status st = dtpi_plan_check(&t, err);
     if (st < 0)
         return st;
-    const char *kept = (const char *)names->data + names->len;
-    assert(strlen(name) < names->cap - names->len);
-    dtpi_buf_append(names, name, strlen(name) + 1);
-    return dtpi_plan_add(plan, rank, index, kept, dtype, n, dims, dims + n, dims + 2 * n, err);
+    return dtpi_plan_add(plan, rank, index, name, dtype, n, dims, dims + n, dims + 2 * n, err);
+}
+
+/* What comes before the tensors. */
+static uint32_t get_head(dtpi_rd *r, dtpi_declare *d)
+{
+    d->step = dtpi_rd_u64(r);
+    d->chunk_bytes = dtpi_rd_u32(r);
+    d->codec = dtpi_rd_u8(r);
+    d->id = dtpi_rd_u64(r);
+    d->parent = dtpi_rd_u64(r);
+    d->parent_id = dtpi_rd_u64(r);
+    d->meta_bytes = 0;
+    d->meta = dtpi_rd_block(r, UINT32_MAX, &d->meta_bytes);
+    return dtpi_rd_u32(r);
+}
+
+void dtpi_msg_measure(dtpi_rd r, size_t *n_boxes_out, size_t *n_numbers_out)
+{
+    dtpi_declare d;
+    const uint32_t n = get_head(&r, &d);
+    size_t bytes, numbers = 0;
+
+    for (uint32_t i = 0; i < n && !r.failed; i++) {
+        dtpi_rd_block(&r, MAX_NAME, &bytes);
+        dtpi_rd_u8(&r);
+        const size_t n_dims = dtpi_rd_u8(&r);
+        dtpi_rd_bytes(&r, 3 * n_dims * sizeof(int64_t));
+        numbers += 2 * n_dims;
+    }
+    *n_boxes_out = r.failed ? 0 : n;
+    *n_numbers_out = r.failed ? 0 : numbers;
 }
 
 dtp_status dtpi_msg_get_declare(dtpi_rd *r, int32_t rank, dtpi_declare *d_out, dtpi_plan *plan,
-                                dtpi_buf *names, dtp_error *err)
+                                dtp_error *err)
 {
     dtp_status st = DTP_OK;
 
-    d_out->step = dtpi_rd_u64(r);
-    d_out->chunk_bytes = dtpi_rd_u32(r);
-    d_out->codec = dtpi_rd_u8(r);
-    d_out->id = dtpi_rd_u64(r);
-    d_out->parent = dtpi_rd_u64(r);
-    d_out->parent_id = dtpi_rd_u64(r);
-    d_out->meta_bytes = 0;
-    d_out->meta = dtpi_rd_block(r, UINT32_MAX, &d_out->meta_bytes);
-    const uint32_t n = dtpi_rd_u32(r);
+    const uint32_t n = get_head(r, d_out);
     if (r->failed)
         return bad(err, rank, "a broken declaration");
     for (uint32_t i = 0; i < n && st >= 0; i++)
-        st = get_tensor(r, rank, i, plan, names, err);
+        st = get_tensor(r, rank, i, plan, err);
     if (st >= 0 && !dtpi_rd_done(r))
         st = bad(err, rank, "bytes left over");
     return st;

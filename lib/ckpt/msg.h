@@ -30,14 +30,17 @@ typedef struct dtpi_declare {
     size_t meta_bytes;
 } dtpi_declare;
 
+/* How many boxes a declaration has, and numbers of their offsets and extents; 0 where it is broken. */
+void dtpi_msg_measure(dtpi_rd r, size_t *n_boxes_out, size_t *n_numbers_out);
+
 void dtpi_msg_put_declare(dtpi_buf *b, const dtpi_declare *d, const dtp_ckpt_tensor *tensors,
                           size_t n);
 /*
- * Reads a declaration and adds its tensors to the plan. Names stay in `names`, which must not move:
- * it has room for all of them. Errors: PROTO, NOMEM, and what dtpi_plan_check finds.
+ * Reads a declaration and adds its tensors to the plan. Errors: PROTO, NOMEM, and what dtpi_plan_check
+ * finds.
  */
 dtp_status dtpi_msg_get_declare(dtpi_rd *r, int32_t rank, dtpi_declare *d_out, dtpi_plan *plan,
-                                dtpi_buf *names, dtp_error *err);
+                                dtp_error *err);
 
 /* What a rank wrote: a shard and its part; 0 bytes: none. */
 typedef struct dtpi_written {

@@ -10,25 +10,33 @@
 
 #include "base/buf.h"
 
-/* A box that a rank has. Its numbers lie in the plan's `dims`: shape, offset, extent. */
+/* A box that a rank has. Its numbers lie in the plan's `dims`: offset, extent. */
 typedef struct dtpi_plan_box {
-    const char *name;           /* lent by the caller of add, terminated */
-    uint32_t dims_at;
+    uint32_t tensor;            /* after finish: in plan.tensors */
     int32_t rank;
     uint32_t index;             /* in the rank's list */
+    uint32_t dims_at;
     uint8_t dtype;
     uint8_t n_dims;
 } dtpi_plan_box;
 
-/* A tensor: its boxes are boxes[first .. first + n). */
+/* A tensor: after finish its boxes are boxes[first .. first + n). */
 typedef struct dtpi_plan_tensor {
     size_t first, n;
+    uint32_t name_at, name_bytes;       /* in `text`, terminated */
+    uint32_t shape_at;                  /* in `shape_buf` */
+    int32_t rank;                       /* that declared it first */
+    uint8_t dtype;
+    uint8_t n_dims;
 } dtpi_plan_tensor;
 
 typedef struct dtpi_plan {
     const dtp_allocator *a;
-    dtpi_buf box_buf, tensor_buf, dim_buf;
-    dtpi_buf order_buf;         /* uint32_t: after finish, boxes by rank, in their order */
+    dtpi_buf box_buf, tensor_buf, dim_buf, shape_buf;
+    dtpi_buf text;              /* each name once */
+    dtpi_buf slot_buf;          /* uint32_t: tensors by the hash of their names, 1 + index */
+    uint32_t *order;            /* after finish, boxes by rank, behind where each rank's begin */
+    size_t n_order;
     dtpi_plan_box *boxes;       /* after finish: by name, then place; each written once */
     dtpi_plan_tensor *tensors;
     const int64_t *dims;
@@ -45,14 +53,17 @@ dtp_status dtpi_plan_check(const dtp_ckpt_tensor *t, dtp_error *err);
 /* Bytes of the box of a tensor that dtpi_plan_check likes. */
 uint64_t dtpi_plan_bytes(const dtp_ckpt_tensor *t);
 
-/* Adds what rank `rank` declares. `name` stays the caller's. Errors: NOMEM. */
+/* Room for so many boxes and the numbers of their offsets and extents. Errors: NOMEM. */
+dtp_status dtpi_plan_reserve(dtpi_plan *plan, size_t n_boxes, size_t n_numbers, dtp_error *err);
+
+/* Adds what rank `rank` declares. Errors: INVAL (another dtype or shape than before), LIMIT, NOMEM. */
 dtp_status dtpi_plan_add(dtpi_plan *plan, int32_t rank, uint32_t index, const char *name,
                          dtp_dtype dtype, uint32_t n_dims, const int64_t *shape,
                          const int64_t *offset, const int64_t *extent, dtp_error *err);
 
 /*
  * Sorts, drops replicas (the lowest rank writes) and empty boxes, and proves coverage. Errors: INVAL
- * (ranks disagree about dtype or shape; a box twice by one rank), CORRUPT (hole or overlap), LIMIT, NOMEM.
+ * (a box twice by one rank), CORRUPT (hole or overlap), LIMIT, NOMEM.
  */
 dtp_status dtpi_plan_finish(dtpi_plan *plan, dtp_error *err);
 
@@ -61,15 +72,20 @@ const uint32_t *dtpi_plan_of_rank(const dtpi_plan *p, int32_t rank, size_t *n_ou
 
 static inline const int64_t *dtpi_plan_shape(const dtpi_plan *p, const dtpi_plan_box *b)
 {
-    return p->dims + b->dims_at;
+    return (const int64_t *)(const void *)p->shape_buf.data + p->tensors[b->tensor].shape_at;
 }
+static inline const char *dtpi_plan_name(const dtpi_plan *p, const dtpi_plan_box *b)
+{
+    return (const char *)p->text.data + p->tensors[b->tensor].name_at;
+}
+/* The offset; the extent follows it. */
 static inline const int64_t *dtpi_plan_offset(const dtpi_plan *p, const dtpi_plan_box *b)
 {
-    return p->dims + b->dims_at + b->n_dims;
+    return p->dims + b->dims_at;
 }
 static inline const int64_t *dtpi_plan_extent(const dtpi_plan *p, const dtpi_plan_box *b)
 {
-    return p->dims + b->dims_at + 2 * b->n_dims;
+    return p->dims + b->dims_at + b->n_dims;
 }
 
 /* ---- the file of one rank ---- */

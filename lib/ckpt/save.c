@@ -34,7 +34,6 @@ typedef struct save {
     dtpi_declare declare;       /* of rank 0, after the first exchange */
     dtpi_file *lock;            /* rank 0's */
     dtpi_pieces declared, acks;
-    dtpi_buf names;
     dtpi_plan plan;
     dtpi_written written;
     uint32_t chunk_bytes;
@@ -289,15 +288,18 @@ static dtp_status compare(const save *s, const dtpi_declare *d, int32_t rank, dt
 
 static dtp_status make_plan(save *s, dtp_error *err)
 {
-    dtp_status st = DTP_OK;
+    size_t n_boxes = 0, n_numbers = 0, boxes, numbers;
 
-    /* Names are shorter than the messages that carry them. */
-    if (!dtpi_buf_reserve(&s->names, s->declared.data.len + 1))
-        return dtpi_fail_nomem(err, s->declared.data.len);
+    for (int32_t i = 0; i < s->in->link->size; i++) {
+        dtpi_msg_measure(body(&s->declared, DTPI_MSG_DECLARE, i), &boxes, &numbers);
+        n_boxes += boxes;
+        n_numbers += numbers;
+    }
+    dtp_status st = dtpi_plan_reserve(&s->plan, n_boxes, n_numbers, err);
     for (int32_t i = 0; i < s->in->link->size && st >= 0; i++) {
         dtpi_rd r = body(&s->declared, DTPI_MSG_DECLARE, i);
         dtpi_declare d;
-        st = dtpi_msg_get_declare(&r, i, &d, &s->plan, &s->names, err);
+        st = dtpi_msg_get_declare(&r, i, &d, &s->plan, err);
         if (i == 0)
             s->declare = d;
         if (st >= 0)
@@ -497,14 +499,14 @@ static void add_tensors(save *s, dtpi_manifest *m, const uint32_t *keys, const u
         const dtpi_plan_box *first = &p->boxes[p->tensors[t].first];
         const dtpi_mf_tensor tensor = {
             .name_at = (uint32_t)m->text.len,
-            .name_bytes = (uint32_t)strlen(first->name),
+            .name_bytes = p->tensors[t].name_bytes,
             .dtype = first->dtype,
             .n_dims = first->n_dims,
             .dims_at = m->dims.len / sizeof(int64_t),
             .first_box = dtpi_mf_n_boxes(m),
             .n_boxes = (uint32_t)p->tensors[t].n,
         };
-        dtpi_buf_append(&m->text, first->name, tensor.name_bytes + 1);
+        dtpi_buf_append(&m->text, dtpi_plan_name(p, first), tensor.name_bytes + 1);
         dtpi_buf_append(&m->dims, dtpi_plan_shape(p, first), first->n_dims * sizeof(int64_t));
         for (size_t i = 0; i < p->tensors[t].n; i++) {
             const dtpi_plan_box *from = &first[i];
@@ -691,14 +693,12 @@ dtp_status dtpi_save(const dtpi_save_in *in, dtp_error *err)
     save state = { .in = in }, *const s = &state;
     dtp_error own = { 0 };
 
-    s->names = dtpi_buf_init(in->a);
     dtpi_plan_init(&s->plan, in->a);
     const dtp_status st = run(s, &own);
     tidy(s, st < 0);
     dtpi_file_drop(s->lock);
     dtpi_pieces_free(in->a, &s->declared);
     dtpi_pieces_free(in->a, &s->acks);
-    dtpi_buf_free(&s->names);
     dtpi_plan_free(&s->plan);
     if (st < 0 && err)
         *err = own;

@@ -27,7 +27,8 @@ static void put_boxes(const dtpi_shard_in *in, dtpi_buf *b)
         dtpi_buf_append(b, ",", i ? 1 : 0);
         dtpi_json_put(b, dtpi_layout_key(in->layout, p), p->key_bytes);
         dtpi_buf_printf(b, ":{\"tensor\":");
-        dtpi_json_put(b, box->name, strlen(box->name));
+        const dtpi_plan_tensor *t = &in->plan->tensors[box->tensor];
+        dtpi_json_put(b, (const char *)in->plan->text.data + t->name_at, t->name_bytes);
         dtpi_buf_printf(b, ",\"dtype\":\"%s\",", dtpi_st_type_of(box->dtype)->name);
         dtpi_json_put_dims(b, "shape", box->n_dims, dtpi_plan_shape(in->plan, box));
         dtpi_buf_append(b, ",", 1);

@@ -6,15 +6,16 @@
 
 static void read_declaration(dtpi_rd r, size_t bytes)
 {
-    DTPI_AUTO_BUF dtpi_buf names = dtpi_buf_init(&dtpi_malloc_allocator);
+    size_t n_boxes, n_numbers;
     dtpi_layout layout;
     dtpi_declare d;
     dtpi_plan plan;
     dtp_error err;
 
     dtpi_plan_init(&plan, &dtpi_malloc_allocator);
-    FUZZ_CHECK(dtpi_buf_reserve(&names, bytes + 1));
-    if (dtpi_msg_get_declare(&r, 0, &d, &plan, &names, &err) >= 0 && dtpi_plan_finish(&plan, &err) >= 0 &&
+    dtpi_msg_measure(r, &n_boxes, &n_numbers);
+    FUZZ_CHECK(8 * n_numbers <= bytes && n_boxes <= bytes);
+    if (dtpi_msg_get_declare(&r, 0, &d, &plan, &err) >= 0 && dtpi_plan_finish(&plan, &err) >= 0 &&
         dtpi_layout_make(&plan, 0, &layout, &err) >= 0) {
         FUZZ_CHECK(layout.n == plan.n_boxes);
         for (size_t i = 1; i < layout.n; i++)

@@ -112,6 +112,69 @@ static void test_coverage_agrees_with_counting(void **state)
     assert_true(n_good > 900 && n_good < 2900);
 }
 
+/* Cuts 0..SIDE into `n` steps at random; the ends of all but the last in `at`. */
+static int random_steps(uint64_t *seed, int64_t at[SIDE + 1])
+{
+    int n = 0;
+
+    at[n] = 0;
+    while (at[n] < SIDE) {
+        at[n + 1] = at[n] + 1 + (int64_t)(check_random(seed) % (uint64_t)(SIDE - at[n]));
+        n++;
+    }
+    return n;
+}
+
+/* All boxes of a random grid, the last dimension running fastest. */
+static size_t random_grid(uint64_t *seed, int64_t *boxes)
+{
+    int64_t at[D][SIDE + 1];
+    int steps[D], i[D];
+    size_t n = 0;
+
+    for (int d = 0; d < D; d++)
+        steps[d] = random_steps(seed, at[d]);
+    for (i[0] = 0; i[0] < steps[0]; i[0]++)
+        for (i[1] = 0; i[1] < steps[1]; i[1]++)
+            for (i[2] = 0; i[2] < steps[2]; i[2]++, n++)
+                for (int d = 0; d < D; d++) {
+                    boxes[n * 2 * D + (size_t)d] = at[d][i[d]];
+                    boxes[n * 2 * D + D + (size_t)d] = at[d][i[d] + 1] - at[d][i[d]];
+                }
+    return n;
+}
+
+static void test_a_grid_with_one_wrong_box_is_no_grid(void **state)
+{
+    const int64_t shape[D] = { SIDE, SIDE, SIDE };
+    int64_t *boxes = calloc(CELLS * 2 * D, sizeof(*boxes)), point[D];
+    uint64_t seed = check_seed();
+    int n_good = 0;
+
+    (void)state;
+    for (int round = 0; round < 2000; round++) {
+        const size_t n = random_grid(&seed, boxes);
+        int64_t *b = boxes + check_random(&seed) % n * 2 * D;
+        const uint64_t d = check_random(&seed) % D;
+        int cells[CELLS] = { 0 };
+        uint32_t count = 0;
+        bool good = true;
+        if (round % 2 && b[D + d] > 1)
+            b[D + d]--;
+        if (round % 4 == 3 && b[d] + b[D + d] < SIDE)
+            b[d]++;
+        for (size_t i = 0; i < n; i++)
+            count_cells(boxes + i * 2 * D, cells);
+        for (int i = 0; i < CELLS; i++)
+            good &= cells[i] == 1;
+        assert_ok(dtpi_box_tiling(A, D, shape, n, get, boxes, point, &count, ERR));
+        assert_int_equal(count == 1, good);
+        n_good += good;
+    }
+    assert_true(n_good >= 1000 && n_good < 2000);
+    free(boxes);
+}
+
 static const int64_t *get_flat(void *user, size_t i)
 {
     return (const int64_t *)user + i * 2;
@@ -220,7 +283,7 @@ static void test_replicas_go_to_the_lowest_rank(void **state)
     assert_ok(dtpi_plan_finish(&p, ERR));
     assert_int_equal(p.n_tensors, 2);
     assert_int_equal(p.n_boxes, 3);
-    assert_string_equal(p.boxes[0].name, "a");
+    assert_string_equal(dtpi_plan_name(&p, &p.boxes[0]), "a");
     assert_int_equal(p.boxes[1].rank, 0);
     assert_int_equal(p.boxes[2].rank, 1);
     assert_ok(dtpi_layout_make(&p, 2, &l, ERR));
@@ -235,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_counts_do_not_overflow),
         cmocka_unit_test(test_inside_does_not_overflow),
         cmocka_unit_test(test_coverage_agrees_with_counting),
+        cmocka_unit_test(test_a_grid_with_one_wrong_box_is_no_grid),
         cmocka_unit_test(test_many_boxes_are_proved_quickly),
         cmocka_unit_test(test_more_corners_than_memory_should_hold_are_refused),
         cmocka_unit_test(test_walks_copy_what_indexing_copies),
