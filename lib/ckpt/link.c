@@ -4,12 +4,13 @@
 
 #include "base/wire.h"
 
-static dtp_status gather_alone(dtpi_link *link, const void *data, size_t bytes, dtpi_buf *out,
-                               size_t *sizes_out, dtp_error *err)
+static dtp_status gather_alone(dtpi_link *link, const void *data, size_t bytes, dtpi_link_each each,
+                               void *user, dtp_error *err)
 {
     (void)link;
-    sizes_out[0] = bytes;
-    return dtpi_buf_append(out, data, bytes) ? DTP_OK : dtpi_fail_nomem(err, bytes);
+    (void)err;
+    each(user, 0, data, bytes);
+    return DTP_OK;
 }
 
 void dtpi_link_alone(dtpi_link *link)
@@ -25,76 +26,80 @@ void dtpi_pieces_free(const dtp_allocator *a, dtpi_pieces *p)
     p->at = NULL;
 }
 
-/* What every exchange needs; made before the ranks talk, so that only a rank without memory fails. */
+/* ---- any size ---- */
+
+/* A rank without memory goes through the same rounds and keeps nothing. */
 typedef struct rounds {
     dtpi_link *link;
-    dtpi_buf in;
-    size_t *sizes;
+    dtpi_pieces *out;
+    bool keeps;
     size_t share;               /* of a rank in a round */
-    size_t longest;
+    size_t from;                /* of the round under way */
+    uint64_t longest, total;
+    int32_t bad;                /* a rank that sent something else than it had announced; -1: none */
 } rounds;
 
-static dtp_status gather_lengths(rounds *r, size_t bytes, dtpi_pieces *out, dtp_error *err)
+static void hear_length(void *user, int32_t rank, const void *data, size_t bytes)
+{
+    rounds *r = user;
+    dtpi_rd rd = dtpi_rd_init(data, bytes);
+    const uint64_t n = dtpi_rd_u64(&rd);
+
+    if (!dtpi_rd_done(&rd) || n > SIZE_MAX / 4 - r->total) {
+        r->bad = r->bad < 0 ? rank : r->bad;
+        return;
+    }
+    r->total += n;
+    r->longest = DTPI_MAX(r->longest, n);
+    if (r->out->at)
+        r->out->at[rank + 1] = (size_t)r->total;
+}
+
+static dtp_status gather_lengths(rounds *r, size_t bytes, dtp_error *err)
 {
     uint8_t raw[8];
 
     for (int i = 0; i < 8; i++)
         raw[i] = (uint8_t)((uint64_t)bytes >> (8 * i));
-    const dtp_status st = r->link->gather(r->link, raw, sizeof(raw), &r->in, r->sizes, err);
-    if (st < 0)
-        return st;
-    dtpi_rd rd = dtpi_rd_init(r->in.data, r->in.len);
-    for (int32_t i = 0; i < r->link->size; i++) {
-        const uint64_t n = dtpi_rd_u64(&rd);
-        if (n > SIZE_MAX / 4 - out->at[i])
-            return dtpi_fail_rank(err, DTP_ERR_PROTO, i, "rank %d announces an impossible message",
-                                  i);
-        out->at[i + 1] = out->at[i] + (size_t)n;
-        r->longest = DTPI_MAX(r->longest, (size_t)n);
-    }
-    return dtpi_rd_done(&rd) ? DTP_OK
-                             : dtpi_fail(err, DTP_ERR_PROTO, "lengths of an exchange are cut");
+    const dtp_status st = dtpi_link_notes(r->link, raw, sizeof(raw), hear_length, r, err);
+    if (st >= 0 && r->bad >= 0)
+        return dtpi_fail_rank(err, DTP_ERR_PROTO, r->bad,
+                              "rank %d announces an impossible message", r->bad);
+    return st;
 }
 
-/* One round: the next piece of everybody to its place. */
-static dtp_status gather_round(rounds *r, const uint8_t *data, size_t bytes, size_t from,
-                               dtpi_pieces *out, bool keep, dtp_error *err)
+/* The next piece of a rank to its place. */
+static void hear_piece(void *user, int32_t rank, const void *data, size_t bytes)
 {
-    const size_t mine = from < bytes ? DTPI_MIN(bytes - from, r->share) : 0;
+    rounds *r = user;
 
-    dtpi_buf_reset(&r->in);
-    const dtp_status st =
-        r->link->gather(r->link, mine ? data + from : NULL, mine, &r->in, r->sizes, err);
-    if (st < 0)
-        return st;
-    size_t at = 0;
-    for (int32_t i = 0; i < r->link->size; i++) {
-        const size_t whole = out->at[i + 1] - out->at[i];
-        const size_t want = from < whole ? DTPI_MIN(whole - from, r->share) : 0;
-        if (r->sizes[i] != want)
-            return dtpi_fail_rank(err, DTP_ERR_PROTO, i, "rank %d sent %zu bytes instead of %zu", i,
-                                  r->sizes[i], want);
-        if (keep && want)
-            memcpy(out->data.data + out->at[i] + from, r->in.data + at, want);
-        at += want;
-    }
-    return DTP_OK;
+    if (!r->keeps)
+        return;
+    const size_t whole = r->out->at[rank + 1] - r->out->at[rank];
+    const size_t want = r->from < whole ? DTPI_MIN(whole - r->from, r->share) : 0;
+    if (bytes != want)
+        r->bad = r->bad < 0 ? rank : r->bad;
+    else if (want)
+        memcpy(r->out->data.data + r->out->at[rank] + r->from, data, want);
 }
 
-static dtp_status gather_all(rounds *r, const void *data, size_t bytes, dtpi_pieces *out,
-                             dtp_error *err)
+static dtp_status gather_all(rounds *r, const uint8_t *data, size_t bytes, dtp_error *err)
 {
-    dtp_status st = gather_lengths(r, bytes, out, err);
+    dtp_status st = gather_lengths(r, bytes, err);
 
     if (st < 0)
         return st;
-    const size_t total = out->at[r->link->size];
-    const bool keep = dtpi_buf_reserve(&out->data, total + 1) != NULL;
-    for (size_t from = 0; st >= 0 && from < r->longest; from += r->share)
-        st = gather_round(r, data, bytes, from, out, keep, err);
-    if (st >= 0 && !keep)
-        return dtpi_fail_nomem(err, total);
-    out->data.len = total;
+    r->keeps = r->out->at && dtpi_buf_reserve(&r->out->data, (size_t)r->total + 1);
+    for (; st >= 0 && r->from < r->longest; r->from += r->share) {
+        const size_t mine = r->from < bytes ? DTPI_MIN(bytes - r->from, r->share) : 0;
+        st = r->link->gather(r->link, mine ? data + r->from : NULL, mine, hear_piece, r, err);
+        if (st >= 0 && r->bad >= 0)
+            st = dtpi_fail_rank(err, DTP_ERR_PROTO, r->bad,
+                                "rank %d sent another number of bytes than it had announced", r->bad);
+    }
+    if (st >= 0 && !r->keeps)
+        return dtpi_fail_nomem(err, (size_t)r->total);
+    r->out->data.len = (size_t)r->total;
     return st;
 }
 
@@ -102,23 +107,45 @@ dtp_status dtpi_link_exchange(const dtp_allocator *a, dtpi_link *link, const voi
                               size_t bytes, dtpi_pieces *out, dtp_error *err)
 {
     const size_t n = (size_t)link->size;
-    rounds r = { .link = link, .in = dtpi_buf_init(a) };
-    dtp_status st = DTP_OK;
+    rounds r = { .link = link, .out = out, .bad = -1 };
 
     *out = (dtpi_pieces){ .data = dtpi_buf_init(a), .size = link->size };
-    r.share = DTPI_MAX((size_t)1, link->max_bytes / n);
-    r.sizes = dtpi_alloc_array(a, n, sizeof(*r.sizes));
     out->at = dtpi_alloc_array(a, n + 1, sizeof(*out->at));
-    /* Taken now: in the middle of the rounds a rank without memory would leave the others alone. */
-    if (link->size > 1)
-        dtpi_buf_reserve(&r.in, DTPI_MAX(n * 8, r.share * n));
-    if (!r.sizes || !out->at || r.in.failed)
-        st = dtpi_fail_nomem(err, n * sizeof(*r.sizes));
-    else
-        st = gather_all(&r, data, bytes, out, err);
-    dtpi_free(a, r.sizes, n * sizeof(*r.sizes));
-    dtpi_buf_free(&r.in);
+    r.share = DTPI_MAX((size_t)1, link->max_bytes / n);
+    const dtp_status st = gather_all(&r, data, bytes, err);
     if (st < 0)
         dtpi_pieces_free(a, out);
+    return st;
+}
+
+/* ---- one size ---- */
+
+typedef struct notes {
+    dtpi_link_each each;
+    void *user;
+    int32_t first, end;         /* ranks that speak in this round */
+} notes;
+
+static void hear_note(void *user, int32_t rank, const void *data, size_t bytes)
+{
+    const notes *n = user;
+
+    if (rank >= n->first && rank < n->end)
+        n->each(n->user, rank, data, bytes);
+}
+
+/* Where not all fit into one round, some ranks speak and the others listen. */
+dtp_status dtpi_link_notes(dtpi_link *link, const void *data, size_t bytes, dtpi_link_each each,
+                           void *user, dtp_error *err)
+{
+    const size_t fit = DTPI_MAX((size_t)1, link->max_bytes / bytes);
+    const int32_t step = (int32_t)DTPI_MIN(fit, (size_t)link->size);
+    dtp_status st = DTP_OK;
+
+    for (int32_t first = 0; st >= 0 && first < link->size; first += step) {
+        notes n = { each, user, first, DTPI_MIN(first + step, link->size) };
+        const bool speaks = link->rank >= n.first && link->rank < n.end;
+        st = link->gather(link, speaks ? data : NULL, speaks ? bytes : 0, hear_note, &n, err);
+    }
     return st;
 }

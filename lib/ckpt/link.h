@@ -15,16 +15,19 @@
 
 typedef struct dtpi_link dtpi_link;
 
+/* Lends what a rank sent. On a thread that runs the loop, while the one that gathers waits. */
+typedef void (*dtpi_link_each)(void *user, int32_t rank, const void *data, size_t bytes);
+
 struct dtpi_link {
     int32_t rank, size;
     uint32_t attempt, generation;
     size_t max_bytes;           /* of all ranks together, in one call of gather */
     /*
-     * Every rank calls it in the same order. Appends the concatenation in rank order to `out` and
-     * writes `size` lengths. A failure means that the ranks cannot talk any more.
+     * Every rank calls it in the same order, with as many bytes as it likes. `each` hears of every rank in
+     * order, and needs no memory. A failure means that the ranks cannot talk any more.
      */
-    dtp_status (*gather)(dtpi_link *link, const void *data, size_t bytes, dtpi_buf *out,
-                         size_t *sizes_out, dtp_error *err);
+    dtp_status (*gather)(dtpi_link *link, const void *data, size_t bytes, dtpi_link_each each,
+                         void *user, dtp_error *err);
 };
 
 /* A link of one rank. */
@@ -39,10 +42,18 @@ typedef struct dtpi_pieces {
 
 /*
  * Gathers any number of bytes, in as many rounds as the link's bound asks for. All ranks do the same
- * number of rounds whatever happens to one of them. Errors: the link's, NOMEM (only this rank's).
+ * number of rounds whatever happens to one of them. Errors: the link's, NOMEM (only this rank's, which
+ * heard nothing).
  */
 dtp_status dtpi_link_exchange(const dtp_allocator *a, dtpi_link *link, const void *data,
                               size_t bytes, dtpi_pieces *out, dtp_error *err);
+
+/*
+ * Gathers `bytes` bytes of every rank, a number that all know. `each` may hear of a rank that sent
+ * another number. Errors: the link's.
+ */
+dtp_status dtpi_link_notes(dtpi_link *link, const void *data, size_t bytes, dtpi_link_each each,
+                           void *user, dtp_error *err);
 void dtpi_pieces_free(const dtp_allocator *a, dtpi_pieces *p);
 
 /* Over a group, on the lane of checkpoints; `timeout_ms` 0: the group's default. */
@@ -66,8 +77,8 @@ typedef struct dtpi_loop_link {
     dtp_op *op;
     const void *data;           /* of the exchange under way */
     size_t bytes;
-    dtpi_buf *out;
-    size_t *sizes_out;
+    dtpi_link_each each;
+    void *user;
     dtp_status status;
     dtp_error why;
     _Atomic bool is_done;

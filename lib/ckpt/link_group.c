@@ -8,28 +8,28 @@ static int64_t deadline_of(dtp_group *group, int32_t timeout_ms)
     return dtpi_ctx_deadline(dtpi_group_ctx(group), timeout_ms, dtpi_group_timeout_ms(group));
 }
 
-static dtp_status take_gathered(const dtp_op *op, int32_t size, dtpi_buf *out, size_t *sizes_out,
-                                dtp_error *err)
+static void give_gathered(const dtp_op *op, int32_t size, dtpi_link_each each, void *user)
 {
     const dtpi_gathered *all = dtpi_group_gathered(op);
+    const uint8_t *at = all->data;
 
-    memcpy(sizes_out, all->sizes, (size_t)size * sizeof(*sizes_out));
-    if (!dtpi_buf_append(out, all->data, all->bytes))
-        return dtpi_fail_nomem(err, all->bytes);
-    return DTP_OK;
+    for (int32_t i = 0; i < size; i++) {
+        each(user, i, at, all->sizes[i]);
+        at += all->sizes[i];
+    }
 }
 
-static dtp_status gather_group(dtpi_link *link, const void *data, size_t bytes, dtpi_buf *out,
-                               size_t *sizes_out, dtp_error *err)
+static dtp_status gather_group(dtpi_link *link, const void *data, size_t bytes, dtpi_link_each each,
+                               void *user, dtp_error *err)
 {
     const dtpi_group_link *l = DTPI_CONTAINER(link, dtpi_group_link, base);
     dtp_op *op = NULL;
 
-    dtp_status st = dtpi_group_allgather_on(l->group, DTPI_LANE_CKPT, data, bytes,
-                                            deadline_of(l->group, l->timeout_ms), &op, err);
+    const dtp_status st = dtpi_group_allgather_on(l->group, DTPI_LANE_CKPT, data, bytes,
+                                                  deadline_of(l->group, l->timeout_ms), &op, err);
     if (st < 0)
         return st;
-    st = take_gathered(op, link->size, out, sizes_out, err);
+    give_gathered(op, link->size, each, user);
     dtp_op_free(op);
     return st;
 }
@@ -67,9 +67,9 @@ static void ended(void *user, dtp_op *op)
 {
     dtpi_loop_link *l = user;
 
-    dtp_status st = dtp_op_status(op, &l->why);
+    const dtp_status st = dtp_op_status(op, &l->why);
     if (st >= 0)
-        st = take_gathered(op, l->base.size, l->out, l->sizes_out, &l->why);
+        give_gathered(op, l->base.size, l->each, l->user);
     dtp_op_free(op);
     finish(l, st);
 }
@@ -100,15 +100,15 @@ static bool is_done(void *user)
     return atomic_load(&((dtpi_loop_link *)user)->is_done);
 }
 
-static dtp_status gather_loop(dtpi_link *link, const void *data, size_t bytes, dtpi_buf *out,
-                              size_t *sizes_out, dtp_error *err)
+static dtp_status gather_loop(dtpi_link *link, const void *data, size_t bytes, dtpi_link_each each,
+                              void *user, dtp_error *err)
 {
     dtpi_loop_link *l = DTPI_CONTAINER(link, dtpi_loop_link, base);
 
     l->data = data;
     l->bytes = bytes;
-    l->out = out;
-    l->sizes_out = sizes_out;
+    l->each = each;
+    l->user = user;
     atomic_store(&l->is_done, false);
     dtpi_post(l->ctx, &l->task);
     dtpi_ctx_help(l->ctx, is_done, l);

@@ -38,16 +38,13 @@ static void before_call(void *user)
 static void complete(stage *s)
 {
     for (int i = 0; i < s->n; i++)
-        for (int k = 0; k < s->n; k++) {
-            s->said[i].sizes[k] = s->said[k].bytes;
-            if (!dtpi_buf_append(s->said[i].out, s->said[k].data, s->said[k].bytes))
-                abort();
-        }
+        for (int k = 0; k < s->n; k++)
+            s->said[i].each(s->said[i].user, k, s->said[k].data, s->said[k].bytes);
     memset(s->waits, 0, sizeof(s->waits));
     s->n_waiting = 0;
 }
 
-static dtp_status say(dtpi_link *link, const void *data, size_t bytes, dtpi_buf *out, size_t *sizes_out,
+static dtp_status say(dtpi_link *link, const void *data, size_t bytes, dtpi_link_each each, void *user,
                       dtp_error *err)
 {
     stage *s = ((rank_link *)(void *)link)->user;
@@ -57,8 +54,8 @@ static dtp_status say(dtpi_link *link, const void *data, size_t bytes, dtpi_buf 
     pthread_mutex_lock(&s->mutex);
     s->said[rank].data = data;
     s->said[rank].bytes = bytes;
-    s->said[rank].out = out;
-    s->said[rank].sizes = sizes_out;
+    s->said[rank].each = each;
+    s->said[rank].user = user;
     s->waits[rank] = true;
     if (++s->n_waiting == s->n)
         complete(s);

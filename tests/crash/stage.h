@@ -17,8 +17,8 @@ typedef struct stage {
     struct {
         const void *data;
         size_t bytes;
-        dtpi_buf *out;
-        size_t *sizes;
+        dtpi_link_each each;
+        void *user;
     } said[MAX_RANKS];
     dtpi_files *files;
     uint32_t n_ops_acked;       /* when the first rank heard that it is done; UINT32_MAX: none did */

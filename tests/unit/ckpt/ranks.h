@@ -40,22 +40,19 @@ typedef struct rank_run {
 
 static const dtpi_log silent = { 0 };
 
-static inline dtp_status meet(dtpi_link *link, const void *data, size_t bytes, dtpi_buf *out,
-                              size_t *sizes_out, dtp_error *err)
+static inline dtp_status meet(dtpi_link *link, const void *data, size_t bytes, dtpi_link_each each,
+                              void *user, dtp_error *err)
 {
     meeting *m = ((rank_link *)(void *)link)->meeting;
-    dtp_status st = DTP_OK;
 
+    (void)err;
     m->data[link->rank] = data;
     m->bytes[link->rank] = bytes;
     pthread_barrier_wait(&m->barrier);
-    for (int32_t i = 0; i < link->size; i++) {
-        sizes_out[i] = m->bytes[i];
-        if (!dtpi_buf_append(out, m->data[i], m->bytes[i]))
-            st = dtpi_fail_nomem(err, 0);
-    }
+    for (int32_t i = 0; i < link->size; i++)
+        each(user, i, m->data[i], m->bytes[i]);
     pthread_barrier_wait(&m->barrier);
-    return st;
+    return DTP_OK;
 }
 
 static inline void *run_rank(void *arg)
