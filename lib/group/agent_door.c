@@ -216,6 +216,13 @@ void agent_door_forget(struct agent_conn *conn)
     d->in_share[conn->share]--;
 }
 
+void agent_door_renew(struct agent_conn *conn)
+{
+    agent_door_forget(conn);
+    conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
+    remember(conn, conn->share);
+}
+
 /*
  * Ends the oldest connection of the fullest share, rather one that has not said a HELLO with our secret.
  * A joiner says it at once and proves itself a round trip later. False: nobody is there.

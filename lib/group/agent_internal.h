@@ -137,6 +137,8 @@ void agent_stranger_frame(struct agent_conn *conn, const uint8_t *data, size_t b
 void agent_door_secret_is_there(dtpi_agent *agent);
 /* It is no stranger any more, or no more. */
 void agent_door_forget(struct agent_conn *conn);
+/* It got on, and its time begins again: behind all others, who wait no longer for it. */
+void agent_door_renew(struct agent_conn *conn);
 /* Drops strangers that take too long. */
 void agent_door_tick(dtpi_agent *agent, int64_t now_ns);
 int64_t agent_door_next_ns(const dtpi_agent *agent);

@@ -53,9 +53,11 @@ void agent_probe_start(struct agent_conn *conn, bool is_client)
     sodium_memzero(&down, sizeof(down));
     dtpi_link_set_max(conn->link, PAD_FRAME_MAX);
     conn->is_proven = true;
-    conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
-    if (!is_client)
+    if (!is_client) {
+        agent_door_renew(conn);
         return;
+    }
+    conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
     conn->is_ready = is_on_this_machine(dtpi_link_fd(conn->link));
     if (!conn->is_ready && !send_pad(conn, PAD_BYTES))
         dtpi_link_break(conn->link);
@@ -86,7 +88,7 @@ void agent_probe_serve(struct agent_conn *conn, const uint8_t *data, size_t byte
     dtpi_frame f;
 
     if (is_pad(data, bytes) && send_pad(conn, PAD_BYTES)) {
-        conn->since_ns = dtp_ctx_now_ns(conn->agent->ctx);
+        agent_door_renew(conn);
         conn->probe_timer.due = probe_due;
         dtpi_timer_set(conn->agent->ctx, &conn->probe_timer, conn->since_ns + STUCK_MS * DTPI_NS_PER_MS, NULL);
         return;

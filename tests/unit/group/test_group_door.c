@@ -212,6 +212,47 @@ static void test_garbage_ends_at_once_and_slow_senders_after_five_seconds(void *
     door_close(&d);
 }
 
+/* As the client does; reads what came. */
+static void prove(int fd, dtpi_hs *hs)
+{
+    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+    uint8_t raw[600];
+    const ssize_t n = recv(fd, raw, sizeof(raw), MSG_DONTWAIT);
+
+    assert_true(n > 4);
+    assert_ok(dtpi_hs_answer(hs, raw + 4, (size_t)n - 4, &b, ERR));
+    say(fd, b.data, b.len);
+    dtpi_buf_free(&b);
+}
+
+static void test_nobody_stays_longer_because_one_before_him_got_on(void **state)
+{
+    struct door d;
+    dtpi_hs hs;
+
+    (void)state;
+    door_open(&d);
+    const int honest = come(&d, 2);
+    turn(&d);
+    const int slow = come(&d, 3);
+    say_hello_of(honest, secret, 4, &hs);
+    turn(&d);
+    assert_ok(dtp_ctx_advance(d.ctx, 4 * DTPI_NS_PER_S, ERR));
+    prove(honest, &hs);
+    turn(&d);
+    assert_true(is_open(honest) && is_open(slow));
+    assert_ok(dtp_ctx_advance(d.ctx, DTPI_NS_PER_S, ERR));
+    turn(&d);
+    assert_true(is_open(honest));
+    assert_false(is_open(slow));
+    assert_ok(dtp_ctx_advance(d.ctx, 4 * DTPI_NS_PER_S, ERR));
+    turn(&d);
+    assert_false(is_open(honest));
+    close(honest);
+    close(slow);
+    door_close(&d);
+}
+
 static void test_strangers_give_way_when_descriptors_are_out(void **state)
 {
     struct rlimit old, low;
@@ -363,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_a_flood_from_one_address_pushes_out_its_own),
         cmocka_unit_test(test_who_has_said_hello_stays_in_a_flood_from_the_same_address),
         cmocka_unit_test(test_garbage_ends_at_once_and_slow_senders_after_five_seconds),
+        cmocka_unit_test(test_nobody_stays_longer_because_one_before_him_got_on),
         cmocka_unit_test(test_strangers_give_way_when_descriptors_are_out),
         cmocka_unit_test(test_a_flood_of_wrong_secrets_is_refused_and_logged_a_little),
         cmocka_unit_test(test_a_recorded_contradiction_does_not_end_a_group_that_forms),
