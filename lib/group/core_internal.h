@@ -159,6 +159,7 @@ struct core_group {
 struct core_reform {
     bool is_on;                 /* somebody has called */
     bool said;                  /* to the parent: complete */
+    bool is_due;                /* to be looked at in the next tick */
     uint32_t round;             /* re-forms of this generation that failed */
     uint32_t min_size;
     int64_t deadline_ns;        /* the first of the callers' */
@@ -332,6 +333,8 @@ bool core_on_reform_child(dtpi_core *c, uint32_t slot, const dtpi_frame *f);
 void core_on_formed(dtpi_core *c, const dtpi_frame *f, const dtpi_in *in);
 /* Something changed that a re-form may have waited for. */
 void core_reform_check(dtpi_core *c);
+/* The same in the next tick, which is due at once. */
+void core_reform_check_soon(dtpi_core *c);
 /* What waits to go up goes, before something that must not overtake it. */
 void core_reform_flush(dtpi_core *c);
 /* Ascending. */

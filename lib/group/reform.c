@@ -237,6 +237,11 @@ void core_reform_check(dtpi_core *c)
     }
 }
 
+void core_reform_check_soon(dtpi_core *c)
+{
+    c->reform.is_due = true;
+}
+
 void core_on_reform_local(dtpi_core *c, uint32_t slot, const dtpi_frame *f)
 {
     struct core_local *l = &c->locals[slot];
@@ -493,6 +498,10 @@ void core_reform_tick(dtpi_core *c)
     struct core_reform *r = &c->reform;
     char text[DTP_ERROR_TEXT];
 
+    if (r->is_due) {
+        r->is_due = false;
+        core_reform_check(c);
+    }
     if (!r->is_on)
         return;
     if (c->has_parent) {
@@ -520,6 +529,8 @@ int64_t core_reform_next_ns(const dtpi_core *c)
 {
     const struct core_reform *r = &c->reform;
 
+    if (r->is_due)
+        return c->now;
     if (!r->is_on)
         return INT64_MAX;
     return c->has_parent ? r->flush_at_ns : c->is_judge ? r->deadline_ns : INT64_MAX;

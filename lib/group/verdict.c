@@ -127,7 +127,8 @@ void core_apply(dtpi_core *c, const dtpi_verdict *v)
     for (uint32_t i = 0; i < c->n_children; i++)
         if (c->children[i].used)
             m ? core_send_child(c, i, m) : c->ops->drop_child(c->user, i);
-    core_reform_check(c);
+    /* Not now: who found that memory is out may be among the calls that a new generation frees. */
+    core_reform_check_soon(c);
 }
 
 void core_death_up(dtpi_core *c, const dtpi_verdict *v)

@@ -213,6 +213,61 @@ static void test_a_result_without_memory_is_no_broken_protocol(void **state)
     }
 }
 
+/* A leave, or a re-form; in lane 1 a call that waits for the other. */
+static void tell_word(dtpi_core *c, int32_t rank, uint8_t type)
+{
+    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
+    const dtpi_frame f = { .type = type, .generation = 1, .lane = type == DTPI_F_UP, .seq = type == DTPI_F_UP,
+                           .group = DTPI_WORLD_ID, .rank = rank };
+
+    dtpi_frame_begin(&b, &f);
+    if (type == DTPI_F_UP)
+        dtpi_up_write(&b, DTPI_KIND_GATHER, (uint32_t)rank, 0, "abc", 3);
+    if (type == DTPI_F_REFORM) {
+        dtpi_wr_u32(&b, UINT32_MAX);
+        dtpi_wr_u32(&b, 1);
+    }
+    dtpi_core_local_msg(c, (uint32_t)rank, &(dtpi_in){ .data = b.data, .bytes = b.len }, 0);
+    dtpi_buf_free(&b);
+}
+
+/* Calls are open on two lanes when the last rank that has not called for a re-form leaves. */
+static void test_calls_that_end_without_memory_wait_for_the_next_generation(void **state)
+{
+    static const dtpi_core_ops ops = { .to_local = keep_result, .to_child = keep_result, .table = no_table,
+                                       .verdict = keep_verdict, .drop_local = no_drop,
+                                       .drop_child = no_drop };
+    bool has_failed = true;
+
+    (void)state;
+    for (unsigned long n = 1; has_failed; n++) {
+        failalloc f = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+        const dtpi_core_opts o = { .a = failalloc_of(&f), .world_size = 2, .n_local = 2, .is_root = true,
+                                   .host = "n0", .node_id = 1, .host_rank = -1 };
+        struct result r = { 0 };
+        dtpi_core *c;
+
+        assert_ok(dtpi_core_new(&o, &ops, &r, &c, ERR));
+        for (uint32_t i = 0; i < 2; i++) {
+            dtpi_core_local_open(c, i, (int32_t)i, 100 + (int32_t)i, 0);
+            tell_core(c, i, DTPI_F_JOIN);
+        }
+        tell_core(c, 0, DTPI_F_UP);
+        tell_word(c, 0, DTPI_F_UP);
+        tell_word(c, 0, DTPI_F_REFORM);
+        assert_int_equal(dtpi_core_generation(c), 1);
+        f.n_allocs = 0;
+        f.fail_at = n;
+        tell_word(c, 1, DTPI_F_LEAVE);
+        dtpi_core_tick(c, 1);
+        f.fail_at = 0;
+        has_failed = f.has_failed;
+        assert_true(has_failed || dtpi_core_generation(c) == 2);
+        dtpi_core_free(c);
+        assert_int_equal(f.bytes_open, 0);
+    }
+}
+
 static void count_drop(void *user, uint32_t slot)
 {
     (void)slot;
@@ -282,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_every_allocation_may_fail_on_the_agents_host),
         cmocka_unit_test(test_a_call_without_memory_fails_at_once),
         cmocka_unit_test(test_a_result_without_memory_is_no_broken_protocol),
+        cmocka_unit_test(test_calls_that_end_without_memory_wait_for_the_next_generation),
         cmocka_unit_test(test_a_newcomer_without_room_is_told_and_the_next_may_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
