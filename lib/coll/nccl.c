@@ -153,8 +153,15 @@ static dtp_status read_pieces(const uint8_t *data, const size_t *sizes, int32_t 
     return DTP_OK;
 }
 
-static dtp_status spread_many(dtp_group *g, const piece *p, int32_t n_ids, uint8_t *ids,
-                              int timeout_ms, dtp_error *err)
+static void piece_without_memory(piece *p)
+{
+    if (p->data[0] == 0)
+        piece_fails(p, DTP_ERR_NOMEM, "out of memory");
+}
+
+/* A rank without memory for what comes (`ids` may be NULL) takes part, so that nobody waits for it. */
+static dtp_status spread_many(dtp_group *g, piece *p, int32_t n_ids, uint8_t *ids, int timeout_ms,
+                              dtp_error *err)
 {
     const dtp_allocator *a = dtpi_ctx_alloc(dtpi_group_ctx(g));
     const int32_t n = dtp_group_size(g);
@@ -162,11 +169,13 @@ static dtp_status spread_many(dtp_group *g, const piece *p, int32_t n_ids, uint8
     int32_t *failed = dtpi_alloc_array(a, (size_t)n, sizeof(*failed));
     void *all = NULL;
 
-    dtp_status st = DTP_OK;
-    if (!sizes || !failed)
-        st = dtpi_fail_nomem(err, (size_t)n * sizeof(*sizes));
-    if (st >= 0)
-        st = dtp_group_allgather(g, p->data, p->bytes, &all, sizes, NULL, timeout_ms, err);
+    const bool has_room = ids && sizes && failed;
+    if (!has_room)
+        piece_without_memory(p);
+    dtp_status st = dtp_group_allgather(g, p->data, p->bytes, &all, has_room ? sizes : NULL, NULL, timeout_ms,
+                                        err);
+    if (!has_room)
+        st = dtpi_fail_nomem(err, (size_t)n_ids * DTP_NCCL_ID_BYTES);
     if (st >= 0)
         st = read_pieces(all, sizes, n, n_ids, ids, failed, err);
     dtp_group_free(all);
@@ -175,7 +184,7 @@ static dtp_status spread_many(dtp_group *g, const piece *p, int32_t n_ids, uint8
     return st;
 }
 
-/* One id needs no more than a broadcast. */
+/* One id needs no more than a broadcast. A rank without memory (`id` NULL) hears it and lets it go. */
 static dtp_status spread_one(dtp_group *g, piece *p, uint8_t *id, int timeout_ms, dtp_error *err)
 {
     const int32_t root = 0;
@@ -186,6 +195,8 @@ static dtp_status spread_one(dtp_group *g, piece *p, uint8_t *id, int timeout_ms
     if (p->data[0])
         return say_failed(p->data, 1 + strnlen((const char *)p->data + 1, sizeof(p->data) - 1), &root, 1,
                           dtp_group_size(g), err);
+    if (!id)
+        return dtpi_fail_nomem(err, DTP_NCCL_ID_BYTES);
     memcpy(id, p->data + 1, DTP_NCCL_ID_BYTES);
     return DTP_OK;
 }
@@ -201,11 +212,11 @@ dtp_status dtp_nccl_unique_ids(dtp_group *g, int32_t ranks_per_id, void **ids_ou
     if (st < 0)
         return dtpi_noun(err, "nccl", st);
     uint8_t *ids = malloc((size_t)n_ids * DTP_NCCL_ID_BYTES);
-    if (!ids)
-        return dtpi_noun(err, "nccl", dtpi_fail_nomem(err, (size_t)n_ids * DTP_NCCL_ID_BYTES));
     st = dtpi_ctx_enter(dtpi_group_ctx(g), err);
     if (st >= 0) {
         make_piece(dtpi_group_ctx(g), id_of_root(dtp_group_rank(g), n, n_ids) >= 0, NULL, &p);
+        if (!ids)
+            piece_without_memory(&p);
         st = n_ids == 1 ? spread_one(g, &p, ids, timeout_ms, err)
                         : spread_many(g, &p, n_ids, ids, timeout_ms, err);
         dtpi_ctx_leave(dtpi_group_ctx(g));
@@ -367,13 +378,11 @@ static dtp_status comm_init(start *s, dtp_error *err)
     dtp_status st = choose_ids(s, &n_ids, &p, err);
     if (st < 0)
         return st;
-    if (p.data[0] == 0) {
+    ncclUniqueId *ids = dtpi_alloc_array(a, (size_t)n_ids, sizeof(*ids));
+    if (p.data[0] == 0 && ids) {
         make_piece(dtpi_group_ctx(s->g), id_of_root(dtp_group_rank(s->g), n, n_ids) >= 0, s->nccl, &made);
         p = made;
     }
-    ncclUniqueId *ids = dtpi_alloc_array(a, (size_t)n_ids, sizeof(*ids));
-    if (!ids)
-        return dtpi_fail_nomem(err, (size_t)n_ids * sizeof(*ids));
     st = spread_many(s->g, &p, n_ids, (uint8_t *)ids, s->o.timeout_ms, err);
     if (st >= 0)
         st = make_comm(s, ids, n_ids, deadline_ns, err);

@@ -24,7 +24,28 @@ struct job {
     const char *text;
     int dies;                   /* before it makes a communicator; plus one */
     int odd;                    /* has a config that is none; plus one */
+    int starves;                /* has no memory for a number of every rank, once; plus one */
 };
+
+/* Fails one allocation of a size. */
+static size_t fail_bytes;
+
+static void *starving_alloc(void *user, size_t bytes, size_t align)
+{
+    (void)user;
+    if (bytes != fail_bytes)
+        return dtpi_malloc_allocator.alloc(NULL, bytes, align);
+    fail_bytes = 0;
+    return NULL;
+}
+
+static void starving_free(void *user, void *p, size_t bytes)
+{
+    (void)user;
+    dtpi_malloc_allocator.free(NULL, p, bytes);
+}
+
+static const dtp_allocator starving = { starving_alloc, starving_free, NULL };
 
 /* ---- set-up ---- */
 
@@ -52,9 +73,11 @@ static dtp_group *join(const struct job *job, int rank, int n, dtp_ctx **ctx_out
 
     snprintf(dir, sizeof(dir), "%s%s", lib_dir,
              job->without == rank + 1 ? "/none" : job->sub ? job->sub : "");
-    RANK_OK(dtp_ctx_open(NULL, ctx_out, ERR));
+    const dtp_ctx_opts co = { .size = sizeof(co), .allocator = &starving };
+    RANK_OK(dtp_ctx_open(&co, ctx_out, ERR));
     RANK_OK(dtpi_gpu_set_dir(*ctx_out, dir, ERR));
     RANK_OK(dtp_group_join(*ctx_out, n > 1 ? &o : NULL, &g, ERR));
+    fail_bytes = job->starves == rank + 1 ? (size_t)n * sizeof(size_t) : 0;
     return g;
 }
 
@@ -76,6 +99,28 @@ static void rank_ids(int rank, int n, void *user)
         memcpy(mine->ids, ids, (size_t)n_ids * DTP_NCCL_ID_BYTES);
     }
     dtp_group_free(ids);
+    RANK_OK(dtp_group_barrier(g, 0, ERR));
+    dtp_group_close(g);
+    dtp_ctx_close(ctx);
+}
+
+/* One rank lacks memory, and the others need not wait for it until the deadline. */
+static void rank_lacks_memory(int rank, int n, void *user)
+{
+    const struct job *job = user;
+    const int64_t start = ranks_now_ns();
+    dtp_nccl_opts o = { .size = sizeof(o), .ranks_per_id = job->ranks_per_id };
+    dtp_ctx *ctx;
+    dtp_group *g = join(job, rank, n, &ctx);
+    void *out = NULL;
+    uint32_t n_ids;
+
+    RANK_STATUS(job->want, dtp_nccl_unique_ids(g, job->ranks_per_id, &out, &n_ids, 0, ERR));
+    RANK_TEXT(job->starves == rank + 1 ? "memory" : "NCCL: rank 2 of 7: out of memory");
+    fail_bytes = job->starves == rank + 1 ? (size_t)n * sizeof(size_t) : 0;
+    RANK_STATUS(job->want, dtp_nccl_comm_init(g, &o, &out, ERR));
+    RANK_TEXT(job->starves == rank + 1 ? "memory" : "NCCL: rank 2 of 7: out of memory");
+    RANK_CHECK(!out && ranks_now_ns() - start < 9 * DTPI_NS_PER_S);
     RANK_OK(dtp_group_barrier(g, 0, ERR));
     dtp_group_close(g);
     dtp_ctx_close(ctx);
@@ -178,6 +223,12 @@ static void test_an_id_that_fails_is_told_to_all(void **state)
     shared->fail_id = 0;
     run(rank_ids, 3, (struct job){ .without = 1, .want = DTP_ERR_UNSUPPORTED,
                                    .text = "NCCL: rank 0 of 3: libnccl.so.2 is not on this machine" });
+}
+
+static void test_a_rank_without_memory_for_ids_is_told_to_all(void **state)
+{
+    (void)state;
+    run(rank_lacks_memory, 7, (struct job){ .ranks_per_id = 2, .want = DTP_ERR_NOMEM, .starves = 3 });
 }
 
 static void test_a_group_of_one_makes_its_id(void **state)
@@ -302,6 +353,7 @@ int main(void)
         cmocka_unit_test_setup(test_ids_are_made_by_the_first_of_their_ranks, start_afresh),
         cmocka_unit_test_setup(test_only_ranks_that_make_ids_need_nccl_for_ids, start_afresh),
         cmocka_unit_test_setup(test_an_id_that_fails_is_told_to_all, start_afresh),
+        cmocka_unit_test_setup(test_a_rank_without_memory_for_ids_is_told_to_all, start_afresh),
         cmocka_unit_test_setup(test_a_group_of_one_makes_its_id, start_afresh),
         cmocka_unit_test_setup(test_wrong_numbers_of_ids_are_refused, start_afresh),
         cmocka_unit_test_setup(test_a_communicator_is_made_without_blocking, start_afresh),
