@@ -89,10 +89,21 @@ static dtp_status sync_first(dtpi_files *files, char *path, size_t n, dtp_error 
     return st;
 }
 
+/*
+ * A folder that was there may have been made by somebody who was killed before he could make its name
+ * durable. Folders above, of others, may be closed to us.
+ */
+static dtp_status sync_found(dtpi_files *files, char *path, size_t n, dtp_error *err)
+{
+    const dtp_status st = sync_first(files, path, n, err);
+
+    return st == DTP_ERR_PERM || st == DTP_ERR_UNSUPPORTED ? DTP_OK : st;
+}
+
 /* One buffer for all levels: a path may have 2000 of them. */
 static dtp_status make_dirs(dtpi_files *files, char *path, size_t n, bool no_sync, dtp_error *err)
 {
-    const size_t up = parent_bytes(path, n);
+    const size_t up = parent_bytes(path, n), top = parent_bytes(path, up);
     bool made = false;
 
     dtp_status st = make_first(files, path, n, &made, err);
@@ -100,8 +111,12 @@ static dtp_status make_dirs(dtpi_files *files, char *path, size_t n, bool no_syn
         st = make_dirs(files, path, up, no_sync, err);
         if (st >= 0)
             st = make_first(files, path, n, &made, err);
+    } else if (st >= 0 && made && !no_sync && top < up) {
+        st = sync_found(files, path, top, err);
     }
-    return st >= 0 && made && !no_sync ? sync_first(files, path, up, err) : st;
+    if (st < 0 || no_sync || up == n)
+        return st;
+    return made ? sync_first(files, path, up, err) : sync_found(files, path, up, err);
 }
 
 dtp_status dtpi_files_make_dirs(dtpi_files *files, const char *path, bool no_sync, dtp_error *err)

@@ -50,7 +50,7 @@ typedef struct mem {
     names now;
     op *ops;
     uint32_t n_ops, cap_ops;
-    uint32_t n_calls, fail_at;
+    uint32_t n_calls, fail_at, dead_from;
     int fail_errno;
     bool fail_late;
     void (*hook)(void *user);
@@ -153,6 +153,11 @@ static dtp_status fail_errno(dtp_error *err, int e, const char *what, const char
     return dtpi_fail(err, dtpi_status_of_errno(e), "cannot %s %s: %m", what, path);
 }
 
+static bool is_dead(const mem *m)
+{
+    return m->dead_from && m->n_calls >= m->dead_from;
+}
+
 /* Counts a call; the one chosen to fail says so. */
 static dtp_status enter(mem *m, const char *what, const char *path, dtp_error *err)
 {
@@ -160,9 +165,10 @@ static dtp_status enter(mem *m, const char *what, const char *path, dtp_error *e
         m->hook(m->hook_user);
     pthread_mutex_lock(&m->mutex);
     m->n_calls++;
-    if (m->fail_at == 0 || --m->fail_at > 0)
+    const bool dead = is_dead(m);
+    if (!dead && (m->fail_at == 0 || --m->fail_at > 0))
         return DTP_OK;
-    const dtp_status st = fail_errno(err, m->fail_errno, what, path);
+    const dtp_status st = fail_errno(err, dead ? EIO : m->fail_errno, what, path);
     pthread_mutex_unlock(&m->mutex);
     return st;
 }
@@ -269,7 +275,8 @@ static dtp_status act_failed(mem *m, dtp_status failure, dtpi_mem_kind kind, uin
                              const char *path, uint64_t at, const void *data, size_t bytes)
 {
     pthread_mutex_lock(&m->mutex);
-    act(m, kind, at_node, path, NULL, at, data, bytes, NULL);
+    if (!is_dead(m))
+        act(m, kind, at_node, path, NULL, at, data, bytes, NULL);
     pthread_mutex_unlock(&m->mutex);
     return failure;
 }
@@ -428,7 +435,8 @@ static dtp_status mem_close_file(dtpi_file *file, dtp_error *err)
     const dtp_status st = enter(m, "close", file->path, err);
     if (st < 0) {
         pthread_mutex_lock(&m->mutex);
-        act(m, DTPI_MEM_SYNC_LOST, f->node, file->path, NULL, 0, NULL, 0, NULL);
+        if (!is_dead(m))
+            act(m, DTPI_MEM_SYNC_LOST, f->node, file->path, NULL, 0, NULL, 0, NULL);
     }
     if (f->holds_lock)
         m->nodes[f->node]->locked = false;
@@ -445,10 +453,10 @@ static dtp_status mem_publish(dtpi_files *files, const char *from, const char *t
     mem *m = mem_of(files);
 
     const dtp_status failed = enter(m, "rename", from, err);
-    if (failed < 0 && !m->fail_late)
-        return failed;
     if (failed < 0)
         pthread_mutex_lock(&m->mutex);
+    if (failed < 0 && (!m->fail_late || is_dead(m)))
+        return leave(m, failed);
     if (!names_find(&m->now, from))
         return leave(m, fail_errno(err, ENOENT, "rename", from));
     if (!replace && names_find(&m->now, to))
@@ -473,6 +481,8 @@ static dtp_status mem_sync_dir(dtpi_files *files, const char *path, dtp_error *e
     const dtp_status st = enter(m, "sync", path, err);
     if (st < 0)
         pthread_mutex_lock(&m->mutex);
+    if (is_dead(m))
+        return leave(m, st);
     const dtp_status done = act(m, st < 0 ? DTPI_MEM_SYNC_LOST : DTPI_MEM_SYNC_DIR,
                                 dir_node(m, path), path, NULL, 0, NULL, 0, st < 0 ? NULL : err);
     return leave(m, st < 0 ? st : done);
@@ -661,6 +671,13 @@ void dtpi_files_mem_fail(dtpi_files *files, uint32_t nth, int e)
 {
     mem_of(files)->fail_at = nth;
     mem_of(files)->fail_errno = e;
+}
+
+void dtpi_files_mem_die(dtpi_files *files, uint32_t nth)
+{
+    mem *m = mem_of(files);
+
+    m->dead_from = nth ? m->n_calls + nth : 0;
 }
 
 void dtpi_files_mem_limit(dtpi_files *files, uint64_t bytes)

@@ -56,6 +56,11 @@ void dtpi_files_mem_hook(dtpi_files *files, void (*hook)(void *user), void *user
 uint32_t dtpi_files_mem_n_calls(dtpi_files *files);
 void dtpi_files_mem_fail(dtpi_files *files, uint32_t nth, int e);
 void dtpi_files_mem_fail_late(dtpi_files *files, bool late);
+/*
+ * Nothing is done from the `nth` call from now on, as if those who call were killed before it; 0: others
+ * live on with what they left.
+ */
+void dtpi_files_mem_die(dtpi_files *files, uint32_t nth);
 /* Bytes that all files together may have. */
 void dtpi_files_mem_limit(dtpi_files *files, uint64_t bytes);
 

@@ -116,7 +116,7 @@ static void run_plan(const plan *p, int n)
     }
     for (size_t i = 0; i < DTPI_ARRAY_LEN(p->steps) && p->steps[i]; i++)
         job_must_save(&j, &s, p->steps[i]);
-    look(&s, files, 0, 0, effort(50, 3000), effort(12, 2500));
+    look(&s, files, 0, 0, effort(40, 3000), effort(6, 2500));
     job_free(&j);
 }
 
@@ -196,6 +196,58 @@ static void test_any_call_may_fail(void **state)
             for (size_t i = 0; i < DTPI_ARRAY_LEN(errnos); i++)
                 if (check_is_long() || (nth / stride + i) % 3 == 0)
                     more = fail_one(n, nth, errnos[i], (nth + i) % 2) || i + 3 < DTPI_ARRAY_LEN(errnos);
+    }
+}
+
+/*
+ * All ranks are killed before the nth call of the second save; the machine lives on, and others save the
+ * same step and a next one. False: the save ended before.
+ */
+static bool kill_one(int n, uint32_t nth)
+{
+    DTPI_AUTO(files) dtpi_files *files = mem_files();
+    story s = { .title = "saves after a killed one", .n = n };
+    static job j;
+
+    job_init(&j, n, files);
+    for (int i = 0; i < n; i++) {
+        j.ranks[i].opts.keep_last = nth % 2;
+        j.ranks[i].opts.delta = nth / 2 % 2;
+    }
+    dtpi_files_mem_die(files, nth % 3 ? 0 : 1 + nth / 3);       /* the very first, too */
+    s.newest = 1;
+    if (job_save(&j, 1) < 0) {
+        dtpi_files_mem_die(files, 0);
+        const dtp_status st = job_save(&j, 1);
+        if (st < 0 && st != DTP_ERR_EXISTS)
+            fail_msg("%d ranks, killed before call %u: %s", n, 1 + nth / 3, check_err.text);
+    }
+    if (j.stage.n_ops_acked != UINT32_MAX)
+        story_acked(&s, 1, j.stage.n_ops_acked);
+    s.newest = 2;
+    dtpi_files_mem_die(files, nth);
+    dtp_status st = job_save(&j, 2);
+    dtpi_files_mem_die(files, 0);
+    const bool was_reached = st < 0;
+    if (st < 0)
+        st = job_save(&j, 2);
+    if (st < 0 && st != DTP_ERR_EXISTS)
+        fail_msg("%d ranks, killed before call %u: %s", n, nth, check_err.text);
+    if (st >= 0)
+        story_acked(&s, 2, j.stage.n_ops_acked);
+    job_must_save(&j, &s, 3);
+    look(&s, files, 0, 0, 0, effort(1, 40));
+    job_free(&j);
+    return was_reached;
+}
+
+static void test_saves_after_a_killed_one(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MAX_RANKS; n *= 2) {
+        const uint32_t stride = check_is_long() ? 1 : 3 * (uint32_t)n - 2;
+        for (uint32_t nth = 1 + (uint32_t)(check_random(&walk.seed) % stride); kill_one(n, nth);)
+            nth += stride;
     }
 }
 
@@ -300,6 +352,7 @@ int main(void)
         cmocka_unit_test(test_saves_cut_off_anywhere),
         cmocka_unit_test(test_saves_without_syncs_are_seen_to_be_lost),
         cmocka_unit_test(test_any_call_may_fail),
+        cmocka_unit_test(test_saves_after_a_killed_one),
         cmocka_unit_test(test_full_disk_names_the_missing_bytes),
         cmocka_unit_test(test_save_over_the_remains_of_a_crash),
     };
