@@ -298,3 +298,20 @@ void dtpi_walk_next(dtpi_walk *w)
     }
     w->done = true;
 }
+
+void dtpi_walk_seek(dtpi_walk *w, uint64_t from)
+{
+    if (w->done || from < w->from + w->run)
+        return;
+    uint64_t left = from - w->from;
+    /* A step is never shorter than all steps inside it together. */
+    for (uint32_t i = 0; i < w->n_outer; i++) {
+        const uint64_t k = DTPI_MIN(left / w->from_step[i], (uint64_t)w->counts[i] - 1);
+        w->at[i] = (int64_t)k;
+        w->from += k * w->from_step[i];
+        w->to += k * w->to_step[i];
+        left -= k * w->from_step[i];
+    }
+    if (from >= w->from + w->run)
+        dtpi_walk_next(w);
+}

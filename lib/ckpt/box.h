@@ -68,5 +68,7 @@ void dtpi_walk_begin(dtpi_walk *w, uint32_t n_dims, const int64_t *from_offset,
                      const int64_t *offset, const int64_t *extent);
 /* To the next run. */
 void dtpi_walk_next(dtpi_walk *w);
+/* Of a walk that has just begun: to the first run that ends behind element `from` of the first box. */
+void dtpi_walk_seek(dtpi_walk *w, uint64_t from);
 
 #endif /* DTPI_CKPT_BOX_H */

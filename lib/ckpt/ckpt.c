@@ -206,6 +206,7 @@ static dtp_status open_entered(dtp_ctx *ctx, const char *dir, uint64_t step, dtp
         dtp_ckpt_close(c);
         return st;
     }
+    c->load->ctx = ctx;
     *ckpt_out = c;
     return DTP_OK;
 }
@@ -239,6 +240,7 @@ static dtp_status open_path_entered(dtp_ctx *ctx, const char *path, dtp_ckpt **c
         dtp_ckpt_close(c);
         return st;
     }
+    c->load->ctx = ctx;
     *ckpt_out = c;
     return DTP_OK;
 }
@@ -336,8 +338,7 @@ dtp_status dtp_ckpt_read(dtp_ckpt *c, const dtp_ckpt_tensor *tensors, size_t n_t
         return dtpi_noun(err, "ckpt", st);
     st = read_tensors(a, tensors, n_tensors, &own, err);
     if (st >= 0) {
-        for (size_t i = 0; i < n_tensors && st >= 0; i++)
-            st = dtpi_load_read(c->load, &own[i], err);
+        st = dtpi_load_read_all(c->load, own, n_tensors, err);
         dtpi_free(a, own, (n_tensors + 1) * sizeof(*own));
     }
     dtpi_ctx_leave(c->ctx);

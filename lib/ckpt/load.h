@@ -5,20 +5,20 @@
 
 #include "codec/codec.h"
 #include "ckpt/manifest.h"
+#include "ctx/ctx.h"
 #include "files/files.h"
 
-struct dtpi_chunks;
+typedef struct dtpi_fetch dtpi_fetch;
 
 typedef struct dtpi_load {
     const dtp_allocator *a;
+    dtp_ctx *ctx;               /* whose pool helps; NULL (unless it is set after opening): nobody's */
     dtpi_files *files;          /* lent */
     char dir[DTPI_PATH_MAX], step_dir[DTPI_PATH_MAX];
     dtpi_manifest m;
     dtpi_buf open;              /* dtpi_file *: a slot per file of the manifest */
-    dtpi_codec codec;
-    uint8_t *plain, *stored;    /* a chunk each, made when the first file was found to be there */
-    size_t buffer_bytes;        /* of each */
-    struct dtpi_chunks *chunks; /* made for the first box with a base */
+    size_t buffer_bytes;        /* of the largest chunk */
+    dtpi_fetch *fetch;          /* made for the first read */
 } dtpi_load;
 
 /* Errors: as dtpi_step_read, UNSUPPORTED (codec), NOMEM. */
@@ -33,7 +33,9 @@ dtp_status dtpi_load_open_path(const dtp_allocator *a, dtpi_files *files, const 
 void dtpi_load_close(dtpi_load *l);
 DTPI_DEFINE_AUTO(load, dtpi_load, dtpi_load_close);
 
-/* As dtp_ckpt_read, for one tensor of the library's own size. */
+/* As dtp_ckpt_read, for tensors of the library's own size. */
+dtp_status dtpi_load_read_all(dtpi_load *l, const dtp_ckpt_tensor *tensors, size_t n,
+                              dtp_error *err);
 dtp_status dtpi_load_read(dtpi_load *l, const dtp_ckpt_tensor *t, dtp_error *err);
 
 /* As dtp_ckpt_verify. */
@@ -47,9 +49,6 @@ dtp_status dtpi_load_verify(dtpi_load *l,
  * UNSUPPORTED.
  */
 dtp_status dtpi_load_place(dtpi_load *l, uint32_t i, dtp_error *err);
-
-/* `chunks` is there afterwards. */
-dtp_status dtpi_load_chunks(dtpi_load *l, dtp_error *err);
 
 /* The file of index `i`, opened once; its size is checked. */
 dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_error *err);

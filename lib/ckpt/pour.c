@@ -200,34 +200,26 @@ static bool in_one_piece(const pour *p, const unit *u)
 }
 
 /* Sums a plain unit, and collects it unless it is written from where it is. */
-static void sum_unit(pour *p, const unit *u, uint8_t *to)
-{
-    walk w = walk_begin(p, u);
-
-    for (; w.nth < w.end; walk_next(p, &w)) {
-        const size_t len = chunk_len(p->in, w.item, w.chunk);
-        const uint8_t *data = data_of(p, &w);
-        p->in->sums[w.nth] = dtpi_sum64(data, len);
-        if (p->in->plains)
-            p->in->plains[w.nth] = p->in->sums[w.nth];
-        p->in->sizes[w.nth] = (uint32_t)len;
-        if (to) {
-            memcpy(to, data, len);
-            to += len;
-        }
-    }
-}
-
-static dtp_status fill_plain(pour *p, slot *s, const unit *u)
+static void fill_plain(pour *p, slot *s, const unit *u)
 {
     const uint64_t at = p->in->at + u->at;
     uint8_t *to = in_one_piece(p, u) ? NULL : s->buffer + at % 4096;
+    walk w = walk_begin(p, u);
 
-    sum_unit(p, u, to);
-    s->io.data = to ? to : (uint8_t *)p->in->items[u->item].data + u->chunk * p->in->chunk_bytes;
+    s->io.data = to ? to : (uint8_t *)data_of(p, &w);
     s->io.at = at;
     s->io.bytes = u->bytes;
-    return DTP_OK;
+    for (; w.nth < w.end; walk_next(p, &w)) {
+        const size_t len = chunk_len(p->in, w.item, w.chunk);
+        p->in->sums[w.nth] = dtpi_sum64(data_of(p, &w), len);
+        p->in->sizes[w.nth] = (uint32_t)len;
+        if (p->in->plains)
+            p->in->plains[w.nth] = p->in->sums[w.nth];
+        if (to) {
+            memcpy(to, data_of(p, &w), len);
+            to += len;
+        }
+    }
 }
 
 /* Encodes a unit into the slot's buffer, then waits for its place. */
@@ -278,14 +270,15 @@ static void start_unit(pour *p, member *m, slot *s)
     dtp_error err = { 0 };
 
     s->io = (dtpi_io){ .file = p->in->file, .is_write = true, .user = s };
-    const dtp_status st =
-        p->is_coded ? fill_coded(p, m, s, u, &err) : fill_plain(p, s, u);
-    if (st < 0) {
-        dtpi_line_fail(&p->line, s->unit, st, &err);
-        return;
+    if (p->is_coded) {
+        const dtp_status st = fill_coded(p, m, s, u, &err);
+        if (st < 0)
+            dtpi_line_fail(&p->line, s->unit, st, &err);
+        if (st < 0 || !take_place(p, s))
+            return;
+    } else {
+        fill_plain(p, s, u);
     }
-    if (p->is_coded && !take_place(p, s))
-        return;
     s->is_busy = true;
     dtpi_queue_submit(m->queue, &s->io);
 }
@@ -336,8 +329,9 @@ static dtp_status run(pour *p, dtp_error *err)
     if (st < 0)
         return st;
     dtpi_line_init(&p->line, p->n_units);
-    dtpi_team_run(p->in->ctx, p->n_members, pour_units, p);
-    st = dtpi_line_result(&p->line, err);
+    st = dtpi_team_run(p->in->ctx, p->n_members, pour_units, p, err);
+    if (st >= 0)
+        st = dtpi_line_result(&p->line, err);
     dtpi_line_free(&p->line);
     return st;
 }

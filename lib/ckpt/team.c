@@ -84,18 +84,25 @@ static team *gather(dtp_ctx *ctx, uint32_t n, void (*work)(void *user, uint32_t 
     return t;
 }
 
-void dtpi_team_run(dtp_ctx *ctx, uint32_t n, void (*work)(void *user, uint32_t member), void *user)
+dtp_status dtpi_team_run(dtp_ctx *ctx, uint32_t n, void (*work)(void *user, uint32_t member),
+                         void *user, dtp_error *err)
 {
-    team *t = ctx && n > 1 ? gather(ctx, DTPI_MIN(n, (uint32_t)DTPI_TEAM_MAX), work, user) : NULL;
+    team *t = NULL;
 
+    if (ctx && n > 1) {
+        t = gather(ctx, DTPI_MIN(n, (uint32_t)DTPI_TEAM_MAX), work, user);
+        if (!t)
+            return dtpi_fail_nomem(err, sizeof(*t));
+    }
     work(user, 0);
     if (!t)
-        return;
+        return DTP_OK;
     pthread_mutex_lock(&t->mutex);
     t->is_closed = true;
     while (t->n_working > 0)
         pthread_cond_wait(&t->idle, &t->mutex);
     drop_locked(t);
+    return DTP_OK;
 }
 
 /* ---- the line ---- */

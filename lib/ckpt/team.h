@@ -17,9 +17,10 @@ uint32_t dtpi_team_width(const dtp_ctx *ctx);
 
 /*
  * Calls work(user, member) for member 0 on this thread, and for 1 .. n - 1 on workers that are free before
- * it ends; returns when nobody works any more. Any thread.
+ * it ends; returns when nobody works any more. Any thread. Errors: NOMEM (nothing was called).
  */
-void dtpi_team_run(dtp_ctx *ctx, uint32_t n, void (*work)(void *user, uint32_t member), void *user);
+dtp_status dtpi_team_run(dtp_ctx *ctx, uint32_t n, void (*work)(void *user, uint32_t member),
+                         void *user, dtp_error *err);
 
 /*
  * Units 0 .. n - 1, taken in order. The failure that counts is that of the lowest unit: all below it were

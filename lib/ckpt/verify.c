@@ -9,14 +9,17 @@
 
 #include "base/sum.h"
 #include "ckpt/delta_load.h"
+#include "ckpt/fetch.h"
 #include "ckpt/st.h"
 
 typedef struct verifier {
     dtpi_load *l;
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *user;
-    uint64_t done, total;
+    uint64_t done, told, total;
     dtpi_buf sums;              /* of the file at hand */
+    dtpi_fetch_job *jobs;
+    size_t n_jobs, room;
 } verifier;
 
 /* A box and its tensor, to be sorted by place. */
@@ -48,11 +51,21 @@ static bool is_shared(const placed *boxes, size_t i)
            boxes[i - 1].b->begin == b->begin && boxes[i - 1].b->end == b->end;
 }
 
+/* Of the run at hand; never the same number twice. */
+static void tell(void *user, uint64_t done)
+{
+    verifier *v = user;
+
+    if (!v->progress || v->done + done <= v->told)
+        return;
+    v->told = v->done + done;
+    v->progress(v->user, v->told, v->total);
+}
+
 static void advance(verifier *v, uint64_t bytes)
 {
     v->done += bytes;
-    if (v->progress)
-        v->progress(v->user, v->done, v->total);
+    tell(v, 0);
 }
 
 /* The header names the box as the manifest does. */
@@ -133,36 +146,41 @@ static dtp_status check_header(verifier *v, uint32_t i, const placed *boxes, siz
     return s;
 }
 
+/* ---- chunks ---- */
+
+static dtp_status flush(verifier *v, dtp_error *err)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < v->n_jobs; i++)
+        bytes += v->jobs[i].stored;
+    const dtp_status st = dtpi_fetch_run(v->l->fetch, v->jobs, v->n_jobs, tell, v, err);
+    v->n_jobs = 0;
+    if (st >= 0)
+        advance(v, bytes);
+    return st;
+}
+
 static dtp_status check_box(verifier *v, const placed *p, dtp_error *err)
 {
     dtpi_load *l = v->l;
     const uint64_t bytes = dtpi_mf_box_bytes(&l->m, p->t, p->b);
-    uint64_t at = 0;
+    dtpi_fetch_job job = { .tensor = p->t, .box = p->b };
 
-    if (p->b->base != DTPI_NO_BASE) {
-        const dtp_status st = dtpi_load_chunks(l, err);
-        if (st < 0)
-            return st;
+    dtp_status st = dtpi_chunks_files(l, p->b, err);
+    if (st >= 0)
+        st = dtpi_load_file(l, p->b->file, &job.file, err);
+    job.at = dtpi_mf_file_at(&l->m, p->b->file)->header_bytes + p->b->begin;
+    for (; job.chunk < p->b->n_chunks && st >= 0; job.chunk++) {
+        job.plain = dtpi_mf_chunk_bytes(&l->m, bytes, job.chunk);
+        job.stored = dtpi_mf_stored_bytes(&l->m, p->b, bytes, job.chunk);
+        v->jobs[v->n_jobs++] = job;
+        job.at += job.stored;
+        if (v->n_jobs == v->room)
+            st = flush(v, err);
     }
-    for (uint64_t i = 0; i < p->b->n_chunks; i++) {
-        const size_t plain = dtpi_mf_chunk_bytes(&l->m, bytes, i);
-        const size_t stored = dtpi_mf_stored_bytes(&l->m, p->b, bytes, i);
-        dtp_error why = { 0 };
-        dtp_status st = dtpi_load_stored(l, p->t, p->b, i, at, stored, l->stored, err);
-        if (st < 0)
-            return st;
-        if (stored != plain) {
-            st = dtpi_codec_restore(&l->codec, l->stored, stored, l->plain, plain, &why);
-            if (st < 0)
-                return dtpi_load_bad_chunk(l, p->t, p->b, i, why.text, err);
-        }
-        if (dtpi_chunk_is_xor(&l->m, p->b, i))
-            st = dtpi_chunks_below(l->chunks, p->t, p->b, i, l->plain, err);
-        if (st < 0)
-            return st;
-        at += stored;
-        advance(v, stored);
-    }
+    if (st < 0 || p->b->sums_at == DTPI_NO_SUMS)
+        return st;
     dtpi_buf_append(&v->sums, DTPI_MF_GET(uint64_t, l->m.sums, p->b->sums_at), p->b->n_chunks * 8);
     return v->sums.failed ? dtpi_fail_nomem(err, 0) : DTP_OK;
 }
@@ -179,6 +197,8 @@ static dtp_status check_file(verifier *v, uint32_t i, const placed *boxes, size_
     for (size_t k = 0; k < n && st >= 0; k++)
         if (!is_shared(boxes, k))
             st = check_box(v, &boxes[k], err);
+    if (st >= 0)
+        st = flush(v, err);
     if (st < 0 || !own)
         return st;
     const uint64_t digest = dtpi_sum64(v->sums.data, v->sums.len);
@@ -192,24 +212,14 @@ static dtp_status check_file(verifier *v, uint32_t i, const placed *boxes, size_
 /* Without checksums: every byte of every box can be read, which is all that can be known. */
 static dtp_status read_boxes(verifier *v, const placed *boxes, size_t n, dtp_error *err)
 {
-    const dtpi_manifest *m = &v->l->m;
-    dtpi_file *file = NULL;
     dtp_status st = DTP_OK;
 
     v->total = 0;
     for (size_t i = 0; i < n; i++)
         v->total += boxes[i].b->end - boxes[i].b->begin;
-    for (size_t k = 0; k < n && st >= 0; k++) {
-        const uint64_t bytes = boxes[k].b->end - boxes[k].b->begin;
-        st = dtpi_load_file(v->l, boxes[k].b->file, &file, err);
-        for (uint64_t i = 0; i < boxes[k].b->n_chunks && st >= 0; i++) {
-            const uint32_t part = dtpi_mf_chunk_bytes(m, bytes, i);
-            st = dtpi_load_stored(v->l, boxes[k].t, boxes[k].b, i, i * m->chunk_bytes, part,
-                                  v->l->stored, err);
-            advance(v, part);
-        }
-    }
-    return st;
+    for (size_t k = 0; k < n && st >= 0; k++)
+        st = check_box(v, &boxes[k], err);
+    return st < 0 ? st : flush(v, err);
 }
 
 static void place_boxes(const dtpi_manifest *m, placed *out)
@@ -234,6 +244,46 @@ static uint64_t count_bytes(const dtpi_manifest *m, const placed *boxes, size_t 
     return bytes;
 }
 
+static dtp_status check_all(verifier *v, const placed *boxes, size_t n, dtp_error *err)
+{
+    const dtpi_manifest *m = &v->l->m;
+    dtp_status st = DTP_OK;
+    size_t at = 0;
+
+    if (m->format)
+        return read_boxes(v, boxes, n, err);
+    for (uint32_t i = 0; i < dtpi_mf_n_files(m) && st >= 0; i++) {
+        size_t k = 0;
+        while (at + k < n && boxes[at + k].b->file == i)
+            k++;
+        st = check_file(v, i, boxes + at, k, err);
+        at += k;
+    }
+    return st;
+}
+
+/* What a run takes together: chunks, but no more than there can be. */
+static size_t most_jobs(const dtpi_load *l)
+{
+    const uint64_t chunk = DTPI_MAX(l->m.chunk_bytes, 1u);
+    uint64_t n = dtpi_mf_n_boxes(&l->m) + 1;
+
+    for (size_t i = 0; i < dtpi_mf_n_files(&l->m); i++)
+        n += dtpi_mf_file_at(&l->m, i)->bytes / chunk;
+    return (size_t)DTPI_MIN(n, (uint64_t)DTPI_FETCH_JOBS);
+}
+
+static dtp_status make_room(verifier *v, dtp_error *err)
+{
+    dtpi_load *l = v->l;
+
+    v->room = most_jobs(l);
+    v->jobs = dtpi_alloc_array(l->a, v->room, sizeof(*v->jobs));
+    if (!v->jobs)
+        return dtpi_fail_nomem(err, v->room * sizeof(*v->jobs));
+    return l->fetch ? DTP_OK : dtpi_fetch_new(l, &l->fetch, err);
+}
+
 dtp_status dtpi_load_verify(dtpi_load *l,
                             void (*progress)(void *user, uint64_t done, uint64_t total), void *user,
                             dtp_error *err)
@@ -241,27 +291,20 @@ dtp_status dtpi_load_verify(dtpi_load *l,
     const size_t n = dtpi_mf_n_boxes(&l->m);
     verifier v = { .l = l, .progress = progress, .user = user, .sums = dtpi_buf_init(l->a) };
     placed *boxes = dtpi_alloc_array(l->a, n + 1, sizeof(*boxes));
-    dtp_status st = DTP_OK;
-    size_t at = 0;
 
     if (!boxes)
         return dtpi_fail_nomem(err, n * sizeof(*boxes));
+    dtp_status st = make_room(&v, err);
     for (uint32_t i = 0; i < l->m.n_own_files && st >= 0; i++)
         st = dtpi_load_place(l, i, err);
     place_boxes(&l->m, boxes);
     if (n > 1)
         qsort(boxes, n, sizeof(*boxes), by_place);
     v.total = count_bytes(&l->m, boxes, n);
-    if (l->m.format)
-        st = read_boxes(&v, boxes, n, err);
-    for (uint32_t i = 0; !l->m.format && i < dtpi_mf_n_files(&l->m) && st >= 0; i++) {
-        size_t k = 0;
-        while (at + k < n && boxes[at + k].b->file == i)
-            k++;
-        st = check_file(&v, i, boxes + at, k, err);
-        at += k;
-    }
+    if (st >= 0)
+        st = check_all(&v, boxes, n, err);
     dtpi_buf_free(&v.sums);
+    dtpi_free(l->a, v.jobs, v.room * sizeof(*v.jobs));
     dtpi_free(l->a, boxes, (n + 1) * sizeof(*boxes));
     return st;
 }

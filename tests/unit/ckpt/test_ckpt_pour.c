@@ -221,7 +221,7 @@ static void test_a_busy_pool_holds_nobody_up(void **state)
     (void)state;
     pthread_mutex_lock(&h.mutex);
     assert_ok(dtpi_pool_submit(ctx, &h.work, ERR));
-    dtpi_team_run(ctx, 4, count, &n);
+    assert_ok(dtpi_team_run(ctx, 4, count, &n, ERR));
     assert_int_equal(atomic_load(&n), 1);
     pthread_mutex_unlock(&h.mutex);
     dtp_ctx_close(ctx);
