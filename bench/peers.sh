@@ -13,6 +13,7 @@ usage() {
     cat <<'TEXT'
 usage: bench/peers.sh allreduce [OPTIONS]
        bench/peers.sh boot [OPTIONS]
+       bench/peers.sh ckpt [OPTIONS]            (with options of its own: bench/peers.sh ckpt --help)
 
 Runs dtp-bench and every peer that is found, in turns. `allreduce` prints times, bandwidths and the ratio of the
 best peer to libdtp; `boot` the time from the first process until all ranks are through a barrier, and how many
@@ -46,6 +47,7 @@ bench=$1
 shift
 case $bench in
     allreduce | boot) ;;
+    ckpt) exec "$here/peers/ckpt.sh" "$@" ;;
     -h | --help) usage; exit 0 ;;
     *) die "no peers are known for '$bench' (bench/peers.sh --help)" ;;
 esac
