@@ -9,14 +9,16 @@
 #include "ckpt.h"
 
 static const char help[] =
-    "usage: dtp-bench ckpt save|load|reshard|codec [OPTIONS]\n"
+    "usage: dtp-bench ckpt save|load|reshard|stall|codec [OPTIONS]\n"
     "\n"
     "save, load: --ranks processes save a state of --size bytes, or load it again, in turns with the same\n"
     "processes writing or reading plain files of as many bytes (pwrite and fsync, pread) and copying them in\n"
-    "memory. reshard: --ranks save, cut along the rows; --to load, cut along the columns. Every byte that comes\n"
-    "back is compared. codec: one core encodes and decodes numbers like those of training, chunk by chunk,\n"
-    "with checksums. Rates are plain bytes of all ranks per second (codec: of processor time); a GB is 10^9\n"
-    "bytes; figures are medians, a round lasts until its slowest rank is done.\n"
+    "memory. reshard: --ranks save, cut along the rows; --to load, cut along the columns. stall: --ranks save\n"
+    "in the background while collectives of the same group go on; how long it takes until they may, beside\n"
+    "one copy of the state in memory. Every byte that comes back is compared. codec: one core encodes and\n"
+    "decodes numbers like those of training, chunk by chunk, with checksums. Rates are plain bytes of all ranks\n"
+    "per second (codec: of processor time); a GB is 10^9 bytes; figures are medians, a round lasts until its\n"
+    "slowest rank is done.\n"
     "\n"
     "options:\n"
     "      --dir DIR        where files go, into a folder of their own (default .)\n"
@@ -37,7 +39,8 @@ static const char help[] =
     "                       gb_per_s; codec: ratio encode_gb_per_s decode_gb_per_s memcpy_gb_per_s; the others:\n"
     "                       saved_by rounds min_gb_per_s max_gb_per_s plain_gb_per_s of_plain memcpy_gb_per_s\n"
     "                       cache sync fs cpus, with --fio fio_gb_per_s of_fio, and of a load ratio, read_ratio\n"
-    "                       (bytes read to bytes wanted) and extra_bytes (most memory of a rank beside its state)\n"
+    "                       (bytes read to bytes wanted) and extra_bytes (most memory of a rank beside its state);\n"
+    "                       stall: stall_ms max_stall_ms memcpy_ms of_memcpy durable_gb_per_s collectives grown_bytes\n"
     "  -h, --help           this text\n"
     "\n"
     "exit status:\n"
@@ -141,13 +144,13 @@ static int run_files(ckpt_options *o)
 
 static int run(int argc, char **argv)
 {
-    static const char *const ops[] = { "save", "load", "reshard", "codec" };
+    static const char *const ops[] = { "save", "load", "reshard", "stall", "codec" };
     ckpt_options o = { .dir = ".", .bytes = 256 << 20, .tensor_bytes = 64 << 20, .ranks = 2, .rounds = 5,
                        .timeout_ms = 300000, .codec = "none", .seed = 1 };
     const bench_options read = { &bench_ckpt, ":h", long_options, take_option, &o };
 
     if (argc < 2)
-        return bench_usage(&bench_ckpt, "what to measure is missing: save, load, reshard or codec");
+        return bench_usage(&bench_ckpt, "what to measure is missing: save, load, reshard, stall or codec");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         fputs(help, stdout);
         return BENCH_OK;
@@ -156,7 +159,7 @@ static int run(int argc, char **argv)
         if (strcmp(argv[1], ops[i]) == 0)
             o.op = ops[i];
     if (!o.op)
-        return bench_usage(&bench_ckpt, "'%s' is nothing to measure: save, load, reshard or codec", argv[1]);
+        return bench_usage(&bench_ckpt, "'%s' is nothing to measure: save, load, reshard, stall or codec", argv[1]);
     const bool codec = strcmp(o.op, "codec") == 0;
     if (codec) {
         o.bytes = 64 << 20;

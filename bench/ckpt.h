@@ -29,7 +29,7 @@ void ckpt_fill(const ckpt_type *t, uint8_t *out, size_t bytes, uint64_t seed);
 /* ---- ckpt.c ---- */
 
 typedef struct ckpt_options {
-    const char *op;                     /* save load reshard codec */
+    const char *op;                     /* save load reshard stall codec */
     const char *dir;
     char work[3072];                    /* a folder of this run's own in `dir` */
     uint64_t bytes;                     /* of all ranks together; codec: of one type */
@@ -83,5 +83,31 @@ double ckpt_fio(const ckpt_options *o, bool write, int n);
 /* Takes the files below `path` out of the page cache. */
 void ckpt_drop_cache(const char *path);
 void ckpt_remove_tree(const char *path);
+
+/* ---- ckpt_rank.c ---- */
+
+enum { CKPT_OURS, CKPT_PLAIN, CKPT_COPY, CKPT_DURABLE, CKPT_N_TIMED };
+
+/* Shared by all ranks and the process that forked them. */
+typedef struct ckpt_shared {
+    double seconds[CKPT_N_TIMED][CKPT_MAX_ROUNDS][CKPT_MAX_RANKS];
+    uint64_t read_bytes[CKPT_MAX_RANKS], extra_bytes[CKPT_MAX_RANKS];   /* the most of all rounds */
+    uint64_t wanted_bytes[CKPT_MAX_RANKS], stored_bytes;
+    uint64_t grown_bytes[CKPT_MAX_RANKS], n_steps;                      /* of a stall */
+} ckpt_shared;
+
+typedef enum ckpt_kind { CKPT_SAVES, CKPT_LOADS, CKPT_STALLS } ckpt_kind;
+
+typedef struct ckpt_phase {
+    const ckpt_options *o;
+    ckpt_shared *sh;
+    const uint8_t *tile;
+    int n_ranks, n_rounds;              /* after one to warm up */
+    ckpt_kind kind;
+    bool by_columns;
+} ckpt_phase;
+
+/* `user` is a phase. */
+int ckpt_run_rank(dtp_group *group, void *user);
 
 #endif /* DTP_BENCH_CKPT_H */

@@ -12,6 +12,8 @@ out=$("$bench" ckpt load --dir "$dir" --size 3M --tensor 1M --ranks 3 --rounds 2
 echo "$out" | grep -q '"bench":"ckpt","op":"load","ranks":3,.*"gb_per_s":[0-9].*"cache":"cold"' || fail "json: $out"
 out=$("$bench" ckpt reshard --dir "$dir" --size 2M --ranks 4 --to 3 --type adam-m --rounds 1 --warm --no-sync --format json)
 echo "$out" | grep -q '"op":"reshard","ranks":3,"saved_by":4,.*"read_ratio":[0-9]' || fail "json: $out"
+out=$("$bench" ckpt stall --dir "$dir" --size 2M --tensor 1M --rounds 3 --format json)
+echo "$out" | grep -q '"op":"stall","ranks":2,.*"stall_ms":[0-9].*"collectives":[1-9]' || fail "json: $out"
 "$bench" ckpt codec --size 1M --rounds 1 --type bf16 | grep -q '^ *planes  *bf16 ' || fail "no row of codec"
 [ -z "$(ls -A "$dir")" ] || fail "left behind: $(ls -A "$dir")"
 for bad in "" "dance" "save --ranks 0" "save --type all" "load --format xml" "save word" "codec --codec lzma"; do
