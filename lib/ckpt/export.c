@@ -14,6 +14,7 @@
 
 #include "ckpt/box.h"
 #include "ckpt/json.h"
+#include "ckpt/slab.h"
 #include "ckpt/st.h"
 
 #define SHARD_DEFAULT 5000000000ull     /* as huggingface_hub has it */
@@ -29,7 +30,8 @@ typedef struct exporter {
     uint32_t *shard;            /* of each tensor */
     uint32_t n, n_shards;
     uint8_t *slab;
-    uint64_t slab_bytes, done, total;
+    uint64_t slab_bytes;        /* of the largest */
+    uint64_t done, total;
     dtp_error *err;
 } exporter;
 
@@ -135,70 +137,30 @@ static void advance(exporter *x, uint64_t bytes)
         x->opts->progress(x->opts->user, x->done, x->total);
 }
 
-static dtp_status copy_box(exporter *x, const dtpi_mf_tensor *t, const int64_t *offset,
-                           const int64_t *extent, dtpi_file *file, uint64_t *at)
+static dtp_status copy_tensor(exporter *x, const dtpi_mf_tensor *t, dtpi_file *file, uint64_t *at)
 {
+    dtpi_slab s;
     dtp_ckpt_tensor want = {
         .size = sizeof(want),
         .name = dtpi_mf_text(&x->l->m, t->name_at),
         .dtype = t->dtype,
         .n_dims = t->n_dims,
-        .offset = offset,
-        .extent = extent,
+        .shape = shape_of(x, t),
+        .offset = s.offset,
+        .extent = s.extent,
         .data = x->slab,
     };
-    uint64_t bytes = 0;
 
-    dtpi_box_bytes(t->n_dims, extent, t->dtype, &bytes);
-    dtp_status st = dtpi_load_read(x->l, &want, x->err);
-    if (st >= 0)
-        st = x->l->files->ops->write(file, *at, x->slab, bytes, x->err);
-    *at += bytes;
-    if (st >= 0)
-        advance(x, bytes);
-    return st;
-}
-
-/* The dimension along which slabs are cut: everything behind it fits into one. */
-static uint32_t cut_at(const exporter *x, const dtpi_mf_tensor *t, int64_t *rows_out)
-{
-    const int64_t *shape = shape_of(x, t);
-    uint64_t inner = dtp_dtype_bytes(t->dtype);
-    uint32_t d = t->n_dims;
-
-    while (d > 1 && inner * (uint64_t)shape[d - 1] <= x->slab_bytes)
-        inner *= (uint64_t)shape[--d];
-    *rows_out = (int64_t)DTPI_MAX(x->slab_bytes / inner, 1u);
-    return d - 1;
-}
-
-static dtp_status copy_tensor(exporter *x, const dtpi_mf_tensor *t, dtpi_file *file, uint64_t *at)
-{
-    const int64_t *shape = shape_of(x, t);
-    int64_t offset[DTP_CKPT_MAX_DIMS] = { 0 }, extent[DTP_CKPT_MAX_DIMS], rows = 0;
-    uint64_t bytes = 0;
-
-    dtpi_box_bytes(t->n_dims, shape, t->dtype, &bytes);
-    if (bytes == 0)
-        return DTP_OK;
-    if (bytes <= x->slab_bytes || t->n_dims == 0)
-        return copy_box(x, t, offset, shape, file, at);
-    const uint32_t cut = cut_at(x, t, &rows);
-    for (uint32_t i = 0; i < t->n_dims; i++)
-        extent[i] = i < cut ? 1 : shape[i];
-    for (;;) {
-        extent[cut] = DTPI_MIN(rows, shape[cut] - offset[cut]);
-        const dtp_status st = copy_box(x, t, offset, extent, file, at);
+    for (dtpi_slab_begin(&s, &want, SLAB_BYTES); !s.done; dtpi_slab_next(&s)) {
+        dtp_status st = dtpi_load_read(x->l, &want, x->err);
+        if (st >= 0)
+            st = x->l->files->ops->write(file, *at, x->slab, s.bytes, x->err);
         if (st < 0)
             return st;
-        offset[cut] += extent[cut];
-        for (uint32_t i = cut; i > 0 && offset[i] == shape[i]; i--) {
-            offset[i] = 0;
-            offset[i - 1]++;
-        }
-        if (offset[0] == shape[0])
-            return DTP_OK;
+        *at += s.bytes;
+        advance(x, s.bytes);
     }
+    return DTP_OK;
 }
 
 /* ---- one file ---- */

@@ -559,12 +559,9 @@ static dtp_status run_op(machine *m, uint8_t op)
     case 0x8c: return push_bytes(m, 1, DTPI_PK_TEXT);
     case 'X': return push_bytes(m, 4, DTPI_PK_TEXT);
     case 0x8d: return push_bytes(m, 8, DTPI_PK_TEXT);
-    case 'C': return push_bytes(m, 1, DTPI_PK_BYTES);
-    case 'B': return push_bytes(m, 4, DTPI_PK_BYTES);
-    case 0x8e: return push_bytes(m, 8, DTPI_PK_BYTES);
-    case 0x96: return push_bytes(m, 8, DTPI_PK_BYTES);
-    case 'U': return push_bytes(m, 1, DTPI_PK_BYTES);
-    case 'T': return push_bytes(m, 4, DTPI_PK_BYTES);
+    case 'C': case 'U': return push_bytes(m, 1, DTPI_PK_BYTES);
+    case 'B': case 'T': return push_bytes(m, 4, DTPI_PK_BYTES);
+    case 0x8e: case 0x96: return push_bytes(m, 8, DTPI_PK_BYTES);
 
     case 0x85: return gather(m, DTPI_PK_TUPLE, 1, 0);
     case 0x86: return gather(m, DTPI_PK_TUPLE, 2, 0);
@@ -590,8 +587,7 @@ static dtp_status run_op(machine *m, uint8_t op)
 
     case 'c': return push_global(m);
     case 0x93: return push_stack_global(m);
-    case 'R': return make_object(m);
-    case 0x81: return make_object(m);
+    case 'R': case 0x81: return make_object(m);
     case 'b': return set_state(m);
     case 'Q': return gather(m, DTPI_PK_PERSISTENT, 1, 0);
     default:
