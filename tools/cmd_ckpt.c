@@ -1,366 +1,85 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_ckpt.c - `dtp ckpt`: lists, shows and verifies checkpoints. */
+/* cmd_ckpt.c - `dtp ckpt`: reads the arguments; the commands are in ckpt/. */
 #include <errno.h>
 #include <getopt.h>
-#include <inttypes.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include <dtp/ckpt.h>
-
-#include "ckpt/json.h"
-#include "ckpt/steps.h"
-#include "cmd.h"
+#include "base/text.h"
+#include "ckpt/ckpt.h"
 
 static const char help[] =
     "usage: dtp ckpt ls DIR [--format FORMAT]\n"
-    "       dtp ckpt show DIR [STEP] [--format FORMAT]\n"
-    "       dtp ckpt verify DIR [STEP] [--all]\n"
+    "       dtp ckpt show CKPT [STEP] [--format FORMAT]\n"
+    "       dtp ckpt verify CKPT [STEP] [--all] [--format FORMAT]\n"
+    "       dtp ckpt diff CKPT CKPT [--format FORMAT]\n"
+    "       dtp ckpt convert CKPT DIR [--to hf|step] [--max-shard SIZE] [--step N] [--codec CODEC]\n"
+    "       dtp ckpt gc DIR [--keep N] [--keep-every K] [--yes]\n"
     "\n"
-    "Looks at the checkpoints under DIR. STEP is a number; without it, the newest complete step.\n"
+    "Looks after checkpoints. CKPT is a folder of steps (its newest complete one, or STEP), DIR:STEP, the\n"
+    "folder of one step, or what others wrote: a safetensors file or folder (Hugging Face), a folder of\n"
+    "torch.distributed.checkpoint, a file of torch.save with a plain state dict. Pickles in those are read as\n"
+    "data, never executed.\n"
     "\n"
     "commands:\n"
-    "  ls      every step, whether it is complete, and what is wrong with it if not\n"
-    "  show    what a step holds: its tensors, its metadata\n"
-    "  verify  reads every byte of a step and compares it with its checksums; shows a progress bar "
-    "on\n"
-    "          a terminal\n"
+    "  ls       every step, whether it is complete, and what is wrong with it if not\n"
+    "  show     what a checkpoint holds: its tensors, its metadata\n"
+    "  verify   reads every byte and compares it with its checksums\n"
+    "  diff     tensors that are in one only (-, +) or differ (~) in type, shape or content: in how many\n"
+    "           chunks of 1 MiB, and where first\n"
+    "  convert  writes a Hugging Face model (a step's default) or a step (the default of what others wrote;\n"
+    "           it is held in memory)\n"
+    "  gc       old steps, and remains of saves: says what would go, removes it with --yes; the newest\n"
+    "           complete step, pinned ones and files that others need always stay\n"
     "\n"
     "options:\n"
-    "  --format FORMAT  text (the default) or json: one object a line\n"
-    "  --all            verify every step that has a manifest\n"
-    "  -h, --help       this text\n"
+    "  --format FORMAT   text (the default) or json: one object a line\n"
+    "  --all             verify every step that has a manifest\n"
+    "  --to KIND         hf: safetensors files and an index; step: a checkpoint under DIR\n"
+    "  --max-shard SIZE  bytes of a Hugging Face file, with K, M or G (default 5 GB)\n"
+    "  --step N          number of the step that convert writes (default: that of CKPT, else 0)\n"
+    "  --codec CODEC     of the step that convert writes: none (the default), zstd or planes\n"
+    "  --keep N          newest complete steps that gc leaves (default 1)\n"
+    "  --keep-every K    gc leaves complete steps that are multiples of K, too\n"
+    "  --yes             gc removes\n"
+    "  -h, --help        this text\n"
     "\n"
-    "exit code: 0; 1 when something is damaged, missing or cannot be read (one line says what).\n";
+    "A progress bar with rate and time left is shown where stderr is a terminal.\n"
+    "exit code: 0; 1 when something is damaged, missing or cannot be read (one line says what). Of diff: 0\n"
+    "equal, 1 different, 2 when something cannot be read.\n";
 
-typedef struct args {
-    const char *verb, *dir;
-    bool has_step, json, all;
-    uint64_t step;
-} args;
+enum { OPT_FORMAT = 256, OPT_ALL, OPT_TO, OPT_SHARD, OPT_STEP, OPT_CODEC, OPT_KEEP, OPT_EVERY, OPT_YES };
 
-static void human(uint64_t bytes, char *text_out, size_t room)
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
-    double v = (double)bytes;
-    size_t u = 0;
+/* Which options and how many paths a command takes. */
+static const struct verb {
+    const char *name;
+    int (*run)(dtp_ctx *ctx, const ckpt_args *a);
+    int n_paths;
+    bool step;                  /* a step may follow the path */
+    const char *options;        /* names, each with blanks around */
+} verbs[] = {
+    { "ls", ckpt_ls, 1, false, " format " },
+    { "show", ckpt_show, 1, true, " format " },
+    { "verify", ckpt_verify, 1, true, " format all " },
+    { "diff", ckpt_diff, 2, false, " format " },
+    { "convert", ckpt_convert, 2, false, " format to max-shard step codec " },
+    { "gc", ckpt_gc, 1, false, " format keep keep-every yes " },
+};
+static const char verb_names[] = "ls, show, verify, diff, convert or gc";
 
-    for (; v >= 1024 && u + 1 < sizeof(units) / sizeof(units[0]); u++)
-        v /= 1024;
-    snprintf(text_out, room, u ? "%.1f %s" : "%.0f %s", v, units[u]);
-}
+static const struct option options[] = {
+    { "format", required_argument, NULL, OPT_FORMAT },
+    { "all", no_argument, NULL, OPT_ALL },
+    { "to", required_argument, NULL, OPT_TO },
+    { "max-shard", required_argument, NULL, OPT_SHARD },
+    { "step", required_argument, NULL, OPT_STEP },
+    { "codec", required_argument, NULL, OPT_CODEC },
+    { "keep", required_argument, NULL, OPT_KEEP },
+    { "keep-every", required_argument, NULL, OPT_EVERY },
+    { "yes", no_argument, NULL, OPT_YES },
+    { "help", no_argument, NULL, 'h' },
+    { NULL, 0, NULL, 0 },
+};
 
-static void print_json_text(const char *text)
-{
-    dtpi_buf b = dtpi_buf_init(&dtpi_malloc_allocator);
-
-    dtpi_json_put(&b, text, strlen(text));
-    fwrite(b.data, 1, b.len, stdout);
-    dtpi_buf_free(&b);
-}
-
-/* What a file says, on one line: blanks of a JSON text may be newlines, and a name may hold escapes. */
-static void print_line(const char *text)
-{
-    for (; *text; text++)
-        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text);
-}
-
-static void print_shape(const dtp_ckpt_tensor *t)
-{
-    putchar('[');
-    for (uint32_t i = 0; i < t->n_dims; i++)
-        printf("%s%" PRId64, i ? ", " : "", t->shape[i]);
-    putchar(']');
-}
-
-/* All step numbers; free the array. */
-static dtp_status list_steps(dtp_ctx *ctx, const char *dir, uint64_t **steps_out, size_t *n_out,
-                             dtp_error *err)
-{
-    size_t n = 0, room = 0;
-    uint64_t *steps = NULL;
-
-    do {
-        room = n;
-        free(steps);
-        steps = calloc(room + 1, sizeof(*steps));
-        if (!steps)
-            return dtpi_fail_nomem(err, room * sizeof(*steps));
-        const dtp_status st = dtp_ckpt_list(ctx, dir, steps, room, &n, err);
-        if (st < 0) {
-            free(steps);
-            return st;
-        }
-    } while (n > room);
-    *steps_out = steps;
-    *n_out = n;
-    return DTP_OK;
-}
-
-/* Manifest and the sizes of files, as dtp_ckpt_latest looks at them. */
-static dtp_status check_step(const char *dir, uint64_t step, dtp_error *err)
-{
-    DTPI_AUTO(files) dtpi_files *files = NULL;
-    const dtp_status st = dtpi_files_open(&dtpi_malloc_allocator, "posix", &files, err);
-
-    return st < 0 ? st : dtpi_step_check(files, dir, step, err);
-}
-
-static bool has_manifest(const char *dir, uint64_t step)
-{
-    char step_dir[DTPI_PATH_MAX], path[DTPI_PATH_MAX];
-
-    return dtpi_step_path(step_dir, dir, step, NULL) >= 0 &&
-           dtpi_path_join(path, step_dir, DTPI_MANIFEST_NAME, NULL) >= 0 && access(path, F_OK) == 0;
-}
-
-/* ---- ls ---- */
-
-static void print_good(const args *a, const dtp_ckpt_info *i)
-{
-    char bytes[32], stored[32];
-
-    if (a->json) {
-        printf("{\"step\":%" PRIu64
-               ",\"complete\":true,\"world_size\":%u,\"tensors\":%u,\"shards\":%u,"
-               "\"bytes\":%" PRIu64 ",\"stored_bytes\":%" PRIu64 "}\n",
-               i->step, i->world_size, i->n_tensors, i->n_shards, i->bytes, i->stored_bytes);
-        return;
-    }
-    human(i->bytes, bytes, sizeof(bytes));
-    human(i->stored_bytes, stored, sizeof(stored));
-    printf("%12" PRIu64 "  complete  %6u  %8u  %7u  %10s  %10s\n", i->step, i->world_size,
-           i->n_tensors, i->n_shards, bytes, stored);
-}
-
-static void print_bad(const args *a, uint64_t step, const char *state, const char *why)
-{
-    if (a->json) {
-        printf("{\"step\":%" PRIu64 ",\"complete\":false,\"state\":\"%s\",\"why\":", step, state);
-        print_json_text(why);
-        printf("}\n");
-        return;
-    }
-    printf("%12" PRIu64 "  %s: %s\n", step, state, why);
-}
-
-/* A step without a manifest is a save that did not end; one with a wrong manifest or shard is damaged. */
-static bool print_step(dtp_ctx *ctx, const args *a, uint64_t step)
-{
-    dtp_ckpt_info info = { .size = sizeof(info) };
-    dtp_ckpt *ckpt = NULL;
-    dtp_error err = { 0 };
-
-    if (!has_manifest(a->dir, step)) {
-        print_bad(a, step, "incomplete", "no manifest (a save that did not end)");
-        return true;
-    }
-    dtp_status st = check_step(a->dir, step, &err);
-    if (st >= 0)
-        st = dtp_ckpt_open(ctx, a->dir, step, &ckpt, &err);
-    if (st >= 0)
-        st = dtp_ckpt_get_info(ckpt, &info, &err);
-    if (st >= 0)
-        print_good(a, &info);
-    else
-        print_bad(a, step, "damaged", err.text);
-    dtp_ckpt_close(ckpt);
-    return st >= 0;
-}
-
-static int run_ls(dtp_ctx *ctx, const args *a)
-{
-    uint64_t *steps = NULL;
-    dtp_error err = { 0 };
-    bool good = true;
-    size_t n = 0;
-
-    if (list_steps(ctx, a->dir, &steps, &n, &err) < 0)
-        return cmd_fail(&cmd_ckpt, &err);
-    if (!a->json && n > 0)
-        printf("%12s  %-8s  %6s  %8s  %7s  %10s  %10s\n", "step", "state", "ranks", "tensors",
-               "shards", "bytes", "stored");
-    for (size_t i = 0; i < n; i++)
-        good &= print_step(ctx, a, steps[i]);
-    free(steps);
-    const int rc = cmd_finish(&cmd_ckpt);
-    return good ? rc : CMD_FAILED;
-}
-
-/* ---- show ---- */
-
-static void print_tensor(const args *a, const dtp_ckpt_tensor *t)
-{
-    if (a->json) {
-        printf("{\"tensor\":");
-        print_json_text(t->name);
-        printf(",\"dtype\":\"%s\",\"shape\":", dtp_dtype_name(t->dtype));
-        print_shape(t);
-        printf("}\n");
-        return;
-    }
-    printf("  %-8s ", dtp_dtype_name(t->dtype));
-    print_shape(t);
-    printf("  ");
-    print_line(t->name);
-    putchar('\n');
-}
-
-static void print_head(const args *a, const dtp_ckpt_info *i)
-{
-    char bytes[32], stored[32];
-
-    human(i->bytes, bytes, sizeof(bytes));
-    human(i->stored_bytes, stored, sizeof(stored));
-    if (a->json)
-        printf("{\"step\":%" PRIu64
-               ",\"world_size\":%u,\"tensors\":%u,\"shards\":%u,\"bytes\":%" PRIu64
-               ",\"stored_bytes\":%" PRIu64 ",\"meta\":",
-               i->step, i->world_size, i->n_tensors, i->n_shards, i->bytes, i->stored_bytes);
-    else
-        printf("step %" PRIu64 ": %u tensors, %s (%s in %u shards), saved by %u ranks\nmeta: ",
-               i->step, i->n_tensors, bytes, stored, i->n_shards, i->world_size);
-    print_line(i->meta_json);
-    puts(a->json ? "}" : "");
-}
-
-/* The step asked for, or the newest complete one. */
-static dtp_status choose(dtp_ctx *ctx, const args *a, uint64_t *step_out, dtp_error *err)
-{
-    *step_out = a->step;
-    return a->has_step ? DTP_OK : dtp_ckpt_latest(ctx, a->dir, step_out, err);
-}
-
-static int run_show(dtp_ctx *ctx, const args *a)
-{
-    dtp_ckpt_info info = { .size = sizeof(info) };
-    dtp_ckpt *ckpt = NULL;
-    dtp_error err = { 0 };
-    uint64_t step = 0;
-
-    dtp_status st = choose(ctx, a, &step, &err);
-    if (st >= 0)
-        st = dtp_ckpt_open(ctx, a->dir, step, &ckpt, &err);
-    if (st >= 0)
-        st = dtp_ckpt_get_info(ckpt, &info, &err);
-    if (st >= 0)
-        print_head(a, &info);
-    for (uint32_t i = 0; i < info.n_tensors && st >= 0; i++) {
-        dtp_ckpt_tensor t = { .size = sizeof(t) };
-        st = dtp_ckpt_get_tensor(ckpt, i, &t, &err);
-        if (st >= 0)
-            print_tensor(a, &t);
-    }
-    dtp_ckpt_close(ckpt);
-    return st < 0 ? cmd_fail(&cmd_ckpt, &err) : cmd_finish(&cmd_ckpt);
-}
-
-/* ---- verify ---- */
-
-typedef struct bar {
-    dtp_ctx *ctx;
-    uint64_t step;
-    int64_t begun_ns, drawn_ns;
-    bool on;
-} bar;
-
-static void draw(void *user, uint64_t done, uint64_t total)
-{
-    enum { WIDTH = 30 };
-    bar *b = user;
-    const int64_t now = dtp_ctx_now_ns(b->ctx);
-    char marks[WIDTH + 1];
-
-    if (!b->on || (done < total && now - b->drawn_ns < 100000000))
-        return;
-    b->drawn_ns = now;
-    const double share = total ? (double)done / (double)total : 1;
-    const double seconds = (double)(now - b->begun_ns) / 1e9 + 1e-9;
-    memset(marks, ' ', WIDTH);
-    memset(marks, '#', (size_t)(share * WIDTH));
-    marks[WIDTH] = '\0';
-    fprintf(stderr, "\rstep %" PRIu64 " [%s] %3.0f %%  %.2f GB/s  %.0f s left \x1b[K", b->step,
-            marks, 100 * share, (double)done / seconds / 1e9,
-            share > 0 ? seconds / share - seconds : 0.0);
-    if (done == total)
-        fprintf(stderr, "\r\x1b[K");
-    fflush(stderr);
-}
-
-static bool verify_step(dtp_ctx *ctx, const args *a, uint64_t step)
-{
-    bar b = {
-        .ctx = ctx, .step = step, .begun_ns = dtp_ctx_now_ns(ctx), .on = isatty(STDERR_FILENO)
-    };
-    dtp_ckpt_info info = { .size = sizeof(info) };
-    dtp_ckpt *ckpt = NULL;
-    dtp_error err = { 0 };
-    char stored[32];
-
-    dtp_status st = dtp_ckpt_open(ctx, a->dir, step, &ckpt, &err);
-    if (st >= 0)
-        st = dtp_ckpt_get_info(ckpt, &info, &err);
-    if (st >= 0)
-        st = dtp_ckpt_verify(ckpt, draw, &b, &err);
-    dtp_ckpt_close(ckpt);
-    if (st < 0) {
-        if (b.drawn_ns)
-            fprintf(stderr, "\r\x1b[K");
-        cmd_fail(&cmd_ckpt, &err);
-        return false;
-    }
-    human(info.stored_bytes, stored, sizeof(stored));
-    const double seconds = (double)(dtp_ctx_now_ns(ctx) - b.begun_ns) / 1e9 + 1e-9;
-    if (a->json)
-        printf("{\"step\":%" PRIu64 ",\"ok\":true,\"stored_bytes\":%" PRIu64 ",\"seconds\":%.3f}\n",
-               step, info.stored_bytes, seconds);
-    else
-        printf("step %" PRIu64 ": ok (%s, %u tensors, %.2f GB/s)\n", step, stored, info.n_tensors,
-               (double)info.stored_bytes / seconds / 1e9);
-    return true;
-}
-
-/* Every step that has a manifest, or only the newest of them: damage is to be found, not passed over. */
-static int verify_many(dtp_ctx *ctx, const args *a)
-{
-    uint64_t *steps = NULL;
-    dtp_error err = { 0 };
-    bool good = true, any = false;
-    size_t n = 0;
-
-    if (list_steps(ctx, a->dir, &steps, &n, &err) < 0)
-        return cmd_fail(&cmd_ckpt, &err);
-    for (size_t i = n; i-- > 0 && (a->all || !any);) {
-        if (!has_manifest(a->dir, steps[i]))
-            continue;
-        any = true;
-        good &= verify_step(ctx, a, steps[i]);
-    }
-    free(steps);
-    if (!any) {
-        dtpi_fail(&err, DTP_ERR_NOT_FOUND, "no complete checkpoint under %s", a->dir);
-        return cmd_fail(&cmd_ckpt, &err);
-    }
-    const int rc = cmd_finish(&cmd_ckpt);
-    return good ? rc : CMD_FAILED;
-}
-
-static int run_verify(dtp_ctx *ctx, const args *a)
-{
-    if (!a->has_step)
-        return verify_many(ctx, a);
-    const bool good = verify_step(ctx, a, a->step);
-    const int rc = cmd_finish(&cmd_ckpt);
-    return good ? rc : CMD_FAILED;
-}
-
-/* ---- arguments ---- */
-
-static bool parse_step(const char *text, uint64_t *out)
+static bool parse_number(const char *text, uint64_t *out)
 {
     char *end = NULL;
 
@@ -369,72 +88,129 @@ static bool parse_step(const char *text, uint64_t *out)
     return *text >= '0' && *text <= '9' && !*end && errno == 0;
 }
 
-/* CMD_OK and a filled `a`, or a message and CMD_FAILED; `*done` after --help. */
-static int parse(int argc, char **argv, args *a, bool *done)
+static bool parse_codec(const char *text, dtp_codec *out)
 {
-    static const struct option options[] = {
-        { "format", required_argument, NULL, 'f' },
-        { "all", no_argument, NULL, 'a' },
-        { "help", no_argument, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
-    };
+    static const char *const names[] = { "none", "zstd", "planes" };
 
-    opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
-        if (c == 'h') {
-            *done = true;
-            return cmd_help(&cmd_ckpt);
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *out = (dtp_codec)i;
+            return true;
         }
-        if (c == '?' || c == ':')
-            return cmd_bad_option(&cmd_ckpt, c, argv);
-        if (c == 'a')
-            a->all = true;
-        else if (c == 'f' && strcmp(optarg, "json") == 0)
-            a->json = true;
-        else if (c == 'f' && strcmp(optarg, "text") != 0)
-            return cmd_usage(&cmd_ckpt, "unknown format %s: text or json", optarg);
     }
-    const int n = argc - optind;
-    if (n < 2)
-        return cmd_usage(&cmd_ckpt, n < 1 ? "ls, show or verify?" : "which folder?");
-    a->verb = argv[optind];
-    a->dir = argv[optind + 1];
-    a->has_step = n > 2;
-    if (n > 3 || (n > 2 && strcmp(a->verb, "ls") == 0))
-        return cmd_usage(&cmd_ckpt, "unexpected argument %s", argv[argc - 1]);
-    if (n > 2 && !parse_step(argv[optind + 2], &a->step))
-        return cmd_usage(&cmd_ckpt, "%s is no step", argv[optind + 2]);
-    if (a->all && (a->has_step || strcmp(a->verb, "verify") != 0))
+    return false;
+}
+
+/* One option into `a`; false when its value is none. */
+static bool take(int c, const char *value, ckpt_args *a)
+{
+    uint64_t v = 0;
+
+    switch (c) {
+    case OPT_ALL: return a->all = true;
+    case OPT_YES: return a->yes = true;
+    case OPT_FORMAT:
+        a->json = strcmp(value, "json") == 0;
+        return a->json || strcmp(value, "text") == 0;
+    case OPT_TO:
+        a->to = value;
+        return strcmp(value, "hf") == 0 || strcmp(value, "step") == 0;
+    case OPT_SHARD:
+        return dtpi_parse_bytes(value, &a->max_shard_bytes) && a->max_shard_bytes > 0;
+    case OPT_STEP: return a->has_step = parse_number(value, &a->step);
+    case OPT_CODEC: return parse_codec(value, &a->codec);
+    case OPT_EVERY: return parse_number(value, &a->keep_every) && a->keep_every > 0;
+    default:
+        if (!parse_number(value, &v) || v == 0 || v > UINT32_MAX)
+            return false;
+        a->keep = (uint32_t)v;
+        return true;
+    }
+}
+
+static const struct verb *find(const char *name)
+{
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(verbs); i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+/* The paths behind the command, and a step. */
+static int parse_paths(const struct verb *v, int argc, char **argv, ckpt_args *a)
+{
+    const int n = argc - optind - 1;
+    char **path = argv + optind + 1;
+
+    if (n < v->n_paths)
+        return cmd_usage(&cmd_ckpt, n < 1 ? "which checkpoint?" : "%s takes two of them", v->name);
+    if (n > v->n_paths + v->step)
+        return cmd_usage(&cmd_ckpt, "unexpected argument %s", path[v->n_paths + v->step]);
+    a->verb = v->name;
+    a->path = path[0];
+    a->other = v->n_paths > 1 ? path[1] : NULL;
+    if (n > v->n_paths) {
+        a->has_step = parse_number(path[v->n_paths], &a->step);
+        if (!a->has_step)
+            return cmd_usage(&cmd_ckpt, "%s is no step", path[v->n_paths]);
+    }
+    if (a->all && a->has_step)
         return cmd_usage(&cmd_ckpt, "--all is for verify without a step");
     return CMD_OK;
 }
 
+/* CMD_OK and a filled `a`, or a message and CMD_FAILED; `*verb_out` stays NULL after --help. */
+static int parse(int argc, char **argv, ckpt_args *a, const struct verb **verb_out)
+{
+    uint32_t seen = 0;
+    int i = 0;
+
+    opterr = 0;
+    for (int c; (c = getopt_long(argc, argv, ":h", options, &i)) != -1;) {
+        if (c == 'h')
+            return cmd_help(&cmd_ckpt);
+        if (c == '?' || c == ':')
+            return cmd_bad_option(&cmd_ckpt, c, argv);
+        if (!take(c, optarg, a))
+            return cmd_usage(&cmd_ckpt, "--%s cannot be %s", options[i].name, optarg);
+        seen |= 1u << i;
+    }
+    if (optind == argc)
+        return cmd_usage(&cmd_ckpt, "%s?", verb_names);
+    const struct verb *v = find(argv[optind]);
+    if (!v)
+        return cmd_usage(&cmd_ckpt, "unknown command %s: %s", argv[optind], verb_names);
+    for (i = 0; options[i].name; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), " %s ", options[i].name);
+        if (seen >> i & 1 && !strstr(v->options, name))
+            return cmd_usage(&cmd_ckpt, "%s takes no --%s", v->name, options[i].name);
+    }
+    const int rc = parse_paths(v, argc, argv, a);
+    *verb_out = rc == CMD_OK ? v : NULL;
+    return rc;
+}
+
 static int run(int argc, char **argv)
 {
-    static const struct {
-        const char *verb;
-        int (*run)(dtp_ctx *ctx, const args *a);
-    } verbs[] = { { "ls", run_ls }, { "show", run_show }, { "verify", run_verify } };
-    args a = { 0 };
+    const struct verb *verb = NULL;
+    ckpt_args a = { 0 };
     dtp_error err = { 0 };
     dtp_ctx *ctx = NULL;
-    bool done = false;
 
-    int rc = parse(argc, argv, &a, &done);
-    if (rc != CMD_OK || done)
+    int rc = parse(argc, argv, &a, &verb);
+    if (!verb)
         return rc;
-    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
-        if (strcmp(a.verb, verbs[i].verb) != 0)
-            continue;
-        if (dtp_ctx_open(NULL, &ctx, &err) < 0)
-            return cmd_fail(&cmd_ckpt, &err);
-        rc = verbs[i].run(ctx, &a);
-        dtp_ctx_close(ctx);
-        return rc;
-    }
-    return cmd_usage(&cmd_ckpt, "unknown command %s: ls, show or verify", a.verb);
+    if (dtp_ctx_open(NULL, &ctx, &err) < 0)
+        return cmd_fail(&cmd_ckpt, &err);
+    rc = verb->run(ctx, &a);
+    dtp_ctx_close(ctx);
+    return rc;
 }
 
 const dtp_cmd cmd_ckpt = {
-    .name = "ckpt", .summary = "list, show and verify checkpoints", .help = help, .run = run
+    .name = "ckpt",
+    .summary = "list, show, verify, compare, convert and clear checkpoints",
+    .help = help,
+    .run = run,
 };
