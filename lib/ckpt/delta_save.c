@@ -174,8 +174,8 @@ static const dtpi_mf_box *parent_box(decider *c, const dtpi_plan_box *box)
     dtp_error why = { 0 };
     if (!b || dtpi_load_place(l, b->home, &why) < 0 || dtpi_chunks_files(l, b, &why) < 0) {
         if (why.status)
-            dtpi_logf(c->in->log, DTP_LOG_WARN, "ckpt", "tensor %.80s is stored anew: %s", dtpi_plan_name(c->in->plan, box),
-                      why.text);
+            dtpi_logf(c->in->log, DTP_LOG_WARN, "ckpt", "tensor %.80s is stored anew: %s",
+                      dtpi_plan_name(c->in->plan, box), why.text);
         return NULL;
     }
     return b;
