@@ -16,7 +16,7 @@ typedef struct sampler {
 
 static sampler sampler_of(uint64_t stride, uint64_t *seed)
 {
-    const bool all = getenv("DTP_TEST_LONG") != NULL;
+    const bool all = check_is_long();
 
     return (sampler){ all ? 1 : stride, all ? 0 : check_random(seed) % stride, 0 };
 }

@@ -45,7 +45,7 @@ static double seconds(void)
 
 static bool is_long(void)
 {
-    return getenv("DTP_TEST_LONG") != NULL;
+    return check_is_long();
 }
 
 static void test_large_header_is_read_in_little_memory(void **state)
