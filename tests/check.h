@@ -65,17 +65,21 @@ static inline uint64_t check_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Ends a test as skipped where ThreadSanitizer (clang's) is at work, with the reason. */
-#if defined(__has_feature)
+/* Ends a test as skipped where ThreadSanitizer is at work (gcc's, clang's), with the reason. */
+#if defined(__SANITIZE_THREAD__)
+#define CHECK_IS_TSAN 1
+#elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
+#define CHECK_IS_TSAN 1
+#endif
+#endif
+#ifdef CHECK_IS_TSAN
 #define CHECK_SKIP_UNDER_TSAN(why)                                                                  \
     do {                                                                                            \
         print_message("skipped under ThreadSanitizer: %s\n", why);                                  \
         skip();                                                                                     \
     } while (0)
-#endif
-#endif
-#ifndef CHECK_SKIP_UNDER_TSAN
+#else
 #define CHECK_SKIP_UNDER_TSAN(why) ((void)0)
 #endif
 

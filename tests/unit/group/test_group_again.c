@@ -73,7 +73,7 @@ static void again_too_early(int rank, int n, void *job)
     if (rank == 1) {
         RANK_OK(dtp_group_barrier(g, 0, ERR));
         dtp_group_close(g);
-        o.timeout_ms = 100;
+        o.timeout_ms = 300;
         RANK_STATUS(DTP_ERR_TIMEOUT, dtp_group_join(ctx, &o, &next, ERR));
         RANK_TEXT("rank 1 of 2: no agent at");
         RANK_TEXT("rank 1 has left the group of job");
@@ -81,7 +81,7 @@ static void again_too_early(int rank, int n, void *job)
         return;
     }
     RANK_OK(dtp_group_barrier(g, 0, ERR));
-    RANK_STATUS(DTP_ERR_TIMEOUT, dtp_group_lookup(g, "key", &data, NULL, 200, ERR));
+    RANK_STATUS(DTP_ERR_TIMEOUT, dtp_group_lookup(g, "key", &data, NULL, 600, ERR));
     leave(ctx, g);
 }
 

@@ -480,7 +480,7 @@ static void someone_is_missing(int rank, int n, void *job)
     dtp_ctx *ctx;
 
     (void)failed;
-    o.timeout_ms = 150;
+    o.timeout_ms = 500;
     RANK_OK(dtp_ctx_open(NULL, &ctx, ERR));
     const int64_t start = ranks_now_ns();
     RANK_STATUS(DTP_ERR_PEER, dtp_group_join(ctx, &o, &g, ERR));

@@ -340,7 +340,7 @@ static void test_missing_ranks_of_several_nodes_are_named_to_all(void **state)
     const int n = w.n_nodes + w.n_ranks;
 
     (void)state;
-    w.timeout_ms = 300;
+    w.timeout_ms = 800;
     w.want = DTP_ERR_PEER;
     w.text = "ranks 2, 4, 7 of 8 (node ";
     ranks_start(n, child_but_missing, &w, pids);
@@ -357,7 +357,7 @@ static void test_a_node_with_another_secret_is_told_and_stays_out(void **state)
 
     (void)state;
     w.odd_node = 1;
-    w.timeout_ms = 300;
+    w.timeout_ms = 800;
     w.want = DTP_ERR_PEER;
     w.text = "ranks 2-3 of 4 never joined";
     run_nodes(&w, -1);

@@ -83,7 +83,7 @@ static void test_survivors_form_the_next_generation(void **state)
 
 static void some_call(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
 {
-    const dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 200 };
+    const dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 600 };
     dtp_group *next;
 
     RANK_OK(dtp_group_barrier(g, 0, ERR));
@@ -111,7 +111,7 @@ static void some_call(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *
 /* The same a generation later, where numbers are no identities any more. */
 static void some_call_later(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
 {
-    const dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 200 };
+    const dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 600 };
     dtp_group *next, *last;
     int32_t failed[2];
 
@@ -156,7 +156,7 @@ static void test_who_does_not_call_is_left_out_and_told(void **state)
 
 static void too_few(const struct world *w, int rank, dtp_ctx *ctx, dtp_group *g)
 {
-    dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 150, .min_size = 8 };
+    dtp_reform_opts o = { .size = sizeof(o), .timeout_ms = 500, .min_size = 8 };
     dtp_group *next;
 
     RANK_OK(dtp_group_barrier(g, 0, ERR));
