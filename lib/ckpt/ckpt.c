@@ -74,8 +74,11 @@ static dtp_status save_now(const save_call *c, const dtp_error *failure, dtp_err
     const dtp_allocator *a = dtpi_ctx_alloc(c->ctx);
     DTPI_AUTO(files) dtpi_files *files = NULL;
     dtp_error own = { 0 };
+    dtpi_saver *saver = NULL;
     dtpi_group_link link;
 
+    if (dtpi_saver_get(c->ctx, c->group, &saver, &own) < 0 && !failure)
+        failure = &own;
     if (!failure && dtpi_files_open(a, dtpi_save_files_name(&c->opts), &files, &own) < 0)
         failure = &own;
     if (c->group)
@@ -95,6 +98,7 @@ static dtp_status save_now(const save_call *c, const dtp_error *failure, dtp_err
         .opts = &c->opts,
         .id = fresh_id(c->ctx),
         .failure = failure,
+        .known = dtpi_saver_known(saver),
     };
     return dtpi_save(&in, err);
 }

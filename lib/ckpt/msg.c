@@ -10,40 +10,100 @@ static dtp_status bad(dtp_error *err, int32_t rank, const char *what)
                           rank, what);
 }
 
-void dtpi_msg_begin(dtpi_buf *b, uint8_t kind, const dtp_error *failure)
+static dtp_status bad_version(dtp_error *err, int32_t rank, unsigned version)
 {
-    dtpi_wr_u8(b, DTPI_MSG_VERSION);
-    dtpi_wr_u8(b, kind);
-    dtpi_wr_u32(b, (uint32_t)failure->status);
-    if (failure->status < 0) {
-        dtpi_wr_u32(b, (uint32_t)failure->sys_errno);
-        dtpi_wr_u32(b, (uint32_t)failure->rank);
-        dtpi_wr_text(b, failure->text);
-    }
+    return dtpi_fail_rank(err, DTP_ERR_VERSION, rank,
+                          "rank %d speaks version %u of the checkpoint protocol, not %d", rank, version,
+                          DTPI_MSG_VERSION);
 }
 
-dtp_status dtpi_msg_open(dtpi_rd *r, uint8_t kind, int32_t rank, dtp_error *failure_out,
-                         dtp_error *err)
-{
-    const uint8_t version = dtpi_rd_u8(r);
-    const uint8_t got = dtpi_rd_u8(r);
+/* ---- notes ---- */
 
-    if (r->failed || version != DTPI_MSG_VERSION)
-        return dtpi_fail_rank(err, DTP_ERR_VERSION, rank,
-                              "rank %d speaks version %u of the checkpoint protocol, not %d", rank,
-                              version, DTPI_MSG_VERSION);
-    if (got != kind)
+size_t dtpi_note_bytes(uint8_t kind)
+{
+    return kind == DTPI_NOTE_VERDICT ? 8 : DTPI_NOTE_BYTES;
+}
+
+static void put_number(uint8_t *to, uint64_t v, unsigned bytes)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        to[i] = (uint8_t)(v >> (8 * i));
+}
+
+void dtpi_note_write(const dtpi_note *n, uint8_t out[DTPI_NOTE_BYTES])
+{
+    out[0] = DTPI_MSG_VERSION;
+    out[1] = n->kind;
+    put_number(out + 2, n->bits, 2);
+    put_number(out + 4, (uint32_t)n->status, 4);
+    for (size_t i = 0; i < DTPI_NOTE_WORDS; i++)
+        put_number(out + 8 + 8 * i, n->words[i], 8);
+}
+
+dtp_status dtpi_note_read(const void *data, size_t bytes, uint8_t kind, int32_t rank,
+                          dtpi_note *note_out, dtp_error *err)
+{
+    dtpi_rd r = dtpi_rd_init(data, bytes);
+    const uint8_t version = dtpi_rd_u8(&r);
+    dtpi_note n = { .kind = dtpi_rd_u8(&r) };
+
+    if (r.failed || version != DTPI_MSG_VERSION)
+        return bad_version(err, rank, version);
+    if (n.kind != kind || bytes != dtpi_note_bytes(kind))
         return bad(err, rank, "the wrong kind (calls in different order?)");
-    *failure_out = (dtp_error){ .status = (int32_t)dtpi_rd_u32(r), .rank = -1 };
-    if (failure_out->status < 0) {
-        failure_out->sys_errno = (int32_t)dtpi_rd_u32(r);
-        failure_out->rank = (int32_t)dtpi_rd_u32(r);
-        dtpi_rd_text(r, failure_out->text, sizeof(failure_out->text));
-    }
-    return r->failed ? bad(err, rank, "a broken head") : DTP_OK;
+    n.bits = dtpi_rd_u16(&r);
+    n.status = (int32_t)dtpi_rd_u32(&r);
+    for (size_t i = 0; i < DTPI_NOTE_WORDS && r.left; i++)
+        n.words[i] = dtpi_rd_u64(&r);
+    if (n.status > 0)
+        return bad(err, rank, "a status that is none");
+    *note_out = n;
+    return DTP_OK;
 }
 
-/* ---- declaration ---- */
+void dtpi_note_put_written(dtpi_note *n, const dtpi_written *w, uint64_t plan_hash)
+{
+    const uint64_t words[] = { w->bytes,  w->header_bytes, w->header_sum, w->digest,
+                               w->part_bytes, w->part_sum, plan_hash };
+
+    memcpy(n->words, words, sizeof(n->words));
+    n->bits = w->lineage;
+}
+
+dtp_status dtpi_note_get_written(const dtpi_note *n, int32_t rank, uint64_t plan_hash,
+                                 dtpi_written *w_out, dtp_error *err)
+{
+    if (n->words[6] != plan_hash)
+        return dtpi_fail_rank(err, DTP_ERR_PROTO, rank, "rank %d acknowledged another plan", rank);
+    *w_out = (dtpi_written){ n->words[0], n->words[1], n->words[2], n->words[3],
+                             n->words[4], n->words[5], n->bits };
+    return DTP_OK;
+}
+
+/* ---- failures ---- */
+
+void dtpi_msg_put_failure(dtpi_buf *b, const dtp_error *failure)
+{
+    dtpi_wr_u32(b, (uint32_t)failure->status);
+    dtpi_wr_u32(b, (uint32_t)failure->sys_errno);
+    dtpi_wr_u32(b, (uint32_t)failure->rank);
+    dtpi_wr_text(b, failure->text);
+}
+
+dtp_status dtpi_msg_get_failure(dtpi_rd *r, int32_t rank, dtp_error *failure_out, dtp_error *err)
+{
+    dtp_error f = { .status = (int32_t)dtpi_rd_u32(r) };
+
+    f.sys_errno = (int32_t)dtpi_rd_u32(r);
+    f.rank = (int32_t)dtpi_rd_u32(r);
+    dtpi_rd_text(r, f.text, sizeof(f.text));
+    if (!dtpi_rd_done(r) || f.status >= 0)
+        return bad(err, rank, "a broken failure");
+    *failure_out = f;
+    return DTP_OK;
+}
+
+/* ---- boxes ---- */
 
 static void put_dims(dtpi_buf *b, const int64_t *dims, uint32_t n)
 {
@@ -51,16 +111,9 @@ static void put_dims(dtpi_buf *b, const int64_t *dims, uint32_t n)
         dtpi_wr_u64(b, dims ? (uint64_t)dims[i] : 0);
 }
 
-void dtpi_msg_put_declare(dtpi_buf *b, const dtpi_declare *d, const dtp_ckpt_tensor *tensors,
-                          size_t n)
+void dtpi_msg_put_boxes(dtpi_buf *b, const dtp_ckpt_tensor *tensors, size_t n)
 {
-    dtpi_wr_u64(b, d->step);
-    dtpi_wr_u32(b, d->chunk_bytes);
-    dtpi_wr_u8(b, d->codec);
-    dtpi_wr_u64(b, d->id);
-    dtpi_wr_u64(b, d->parent);
-    dtpi_wr_u64(b, d->parent_id);
-    dtpi_wr_block(b, d->meta, d->meta_bytes);
+    dtpi_wr_u8(b, DTPI_MSG_VERSION);
     dtpi_wr_u32(b, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
         const dtp_ckpt_tensor *t = &tensors[i];
@@ -95,26 +148,12 @@ static dtp_status get_tensor(dtpi_rd *r, int32_t rank, uint32_t index, dtpi_plan
     return dtpi_plan_add(plan, rank, index, name, dtype, n, dims, dims + n, dims + 2 * n, err);
 }
 
-/* What comes before the tensors. */
-static uint32_t get_head(dtpi_rd *r, dtpi_declare *d)
-{
-    d->step = dtpi_rd_u64(r);
-    d->chunk_bytes = dtpi_rd_u32(r);
-    d->codec = dtpi_rd_u8(r);
-    d->id = dtpi_rd_u64(r);
-    d->parent = dtpi_rd_u64(r);
-    d->parent_id = dtpi_rd_u64(r);
-    d->meta_bytes = 0;
-    d->meta = dtpi_rd_block(r, UINT32_MAX, &d->meta_bytes);
-    return dtpi_rd_u32(r);
-}
-
 void dtpi_msg_measure(dtpi_rd r, size_t *n_boxes_out, size_t *n_numbers_out)
 {
-    dtpi_declare d;
-    const uint32_t n = get_head(&r, &d);
     size_t bytes, numbers = 0;
 
+    dtpi_rd_u8(&r);
+    const uint32_t n = dtpi_rd_u32(&r);
     for (uint32_t i = 0; i < n && !r.failed; i++) {
         dtpi_rd_block(&r, MAX_NAME, &bytes);
         dtpi_rd_u8(&r);
@@ -126,42 +165,19 @@ void dtpi_msg_measure(dtpi_rd r, size_t *n_boxes_out, size_t *n_numbers_out)
     *n_numbers_out = r.failed ? 0 : numbers;
 }
 
-dtp_status dtpi_msg_get_declare(dtpi_rd *r, int32_t rank, dtpi_declare *d_out, dtpi_plan *plan,
-                                dtp_error *err)
+dtp_status dtpi_msg_get_boxes(dtpi_rd *r, int32_t rank, dtpi_plan *plan, dtp_error *err)
 {
+    const uint8_t version = dtpi_rd_u8(r);
+    const uint32_t n = dtpi_rd_u32(r);
     dtp_status st = DTP_OK;
 
-    const uint32_t n = get_head(r, d_out);
     if (r->failed)
-        return bad(err, rank, "a broken declaration");
+        return bad(err, rank, "a broken list of boxes");
+    if (version != DTPI_MSG_VERSION)
+        return bad_version(err, rank, version);
     for (uint32_t i = 0; i < n && st >= 0; i++)
         st = get_tensor(r, rank, i, plan, err);
     if (st >= 0 && !dtpi_rd_done(r))
         st = bad(err, rank, "bytes left over");
     return st;
-}
-
-/* ---- acknowledgement ---- */
-
-void dtpi_msg_put_written(dtpi_buf *b, const dtpi_written *w)
-{
-    dtpi_wr_u64(b, w->bytes);
-    dtpi_wr_u64(b, w->header_bytes);
-    dtpi_wr_u64(b, w->header_sum);
-    dtpi_wr_u64(b, w->digest);
-    dtpi_wr_u64(b, w->part_bytes);
-    dtpi_wr_u64(b, w->part_sum);
-    dtpi_wr_u16(b, w->lineage);
-}
-
-dtp_status dtpi_msg_get_written(dtpi_rd *r, int32_t rank, dtpi_written *w, dtp_error *err)
-{
-    w->bytes = dtpi_rd_u64(r);
-    w->header_bytes = dtpi_rd_u64(r);
-    w->header_sum = dtpi_rd_u64(r);
-    w->digest = dtpi_rd_u64(r);
-    w->part_bytes = dtpi_rd_u64(r);
-    w->part_sum = dtpi_rd_u64(r);
-    w->lineage = dtpi_rd_u16(r);
-    return dtpi_rd_done(r) ? DTP_OK : bad(err, rank, "a broken acknowledgement");
 }

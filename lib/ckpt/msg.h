@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * msg.h - what ranks tell each other during a save: declaration, acknowledgement, verdict. Pure.
+ * msg.h - what ranks tell each other during a save. Pure.
  *
- * Every message begins with how the sender fares, so that a failure of one rank is known to all.
+ * Each exchange is a note of fixed size from every rank, which begins with how the sender fares. Only where
+ * a rank fails do texts follow, and only where a plan is new the lists of boxes: a save like the one before
+ * costs three notes.
  */
 #ifndef DTPI_CKPT_MSG_H
 #define DTPI_CKPT_MSG_H
@@ -11,36 +13,31 @@
 #include "ckpt/manifest.h"
 #include "ckpt/plan.h"
 
-enum { DTPI_MSG_VERSION = 2, DTPI_MSG_DECLARE = 1, DTPI_MSG_ACK = 2, DTPI_MSG_VERDICT = 3 };
+enum {
+    DTPI_MSG_VERSION = 3,
+    DTPI_NOTE_DECLARE = 1,
+    DTPI_NOTE_ACK = 2,
+    DTPI_NOTE_VERDICT = 3,
+    DTPI_NOTE_WORDS = 7,
+    DTPI_NOTE_BYTES = 64        /* of a verdict 8 */
+};
 
-/* Kind and how the sender fares (`failure->status` 0: well). */
-void dtpi_msg_begin(dtpi_buf *b, uint8_t kind, const dtp_error *failure);
-/* Errors: PROTO. */
-dtp_status dtpi_msg_open(dtpi_rd *r, uint8_t kind, int32_t rank, dtp_error *failure_out,
-                         dtp_error *err);
+typedef struct dtpi_note {
+    uint8_t kind;
+    uint16_t bits;              /* of an acknowledgement: steps after the parent's that the part refers to */
+    int32_t status;             /* of the sender; below 0: the words say nothing */
+    uint64_t words[DTPI_NOTE_WORDS];
+} dtpi_note;
 
-/* What must be the same on all ranks, and what rank 0 alone says. */
-typedef struct dtpi_declare {
-    uint64_t step;
-    uint32_t chunk_bytes;
-    uint8_t codec;
-    uint64_t id;                /* of this save */
-    uint64_t parent, parent_id; /* the step that what did not change is taken from; id 0: none */
-    const uint8_t *meta;        /* lent */
-    size_t meta_bytes;
-} dtpi_declare;
+/* Words of a declaration; the last three are rank 0's to say. */
+enum { DTPI_SAYS_STEP, DTPI_SAYS_CODING, DTPI_SAYS_BOXES, DTPI_SAYS_PLAN, DTPI_SAYS_ID,
+       DTPI_SAYS_PARENT, DTPI_SAYS_PARENT_ID };
 
-/* How many boxes a declaration has, and numbers of their offsets and extents; 0 where it is broken. */
-void dtpi_msg_measure(dtpi_rd r, size_t *n_boxes_out, size_t *n_numbers_out);
-
-void dtpi_msg_put_declare(dtpi_buf *b, const dtpi_declare *d, const dtp_ckpt_tensor *tensors,
-                          size_t n);
-/*
- * Reads a declaration and adds its tensors to the plan. Errors: PROTO, NOMEM, and what dtpi_plan_check
- * finds.
- */
-dtp_status dtpi_msg_get_declare(dtpi_rd *r, int32_t rank, dtpi_declare *d_out, dtpi_plan *plan,
-                                dtp_error *err);
+size_t dtpi_note_bytes(uint8_t kind);
+void dtpi_note_write(const dtpi_note *n, uint8_t out[DTPI_NOTE_BYTES]);
+/* Errors: VERSION, PROTO. */
+dtp_status dtpi_note_read(const void *data, size_t bytes, uint8_t kind, int32_t rank,
+                          dtpi_note *note_out, dtp_error *err);
 
 /* What a rank wrote: a shard and its part; 0 bytes: none. */
 typedef struct dtpi_written {
@@ -49,7 +46,21 @@ typedef struct dtpi_written {
     uint16_t lineage;           /* bits of the steps after the parent's that the part refers to */
 } dtpi_written;
 
-void dtpi_msg_put_written(dtpi_buf *b, const dtpi_written *w);
-dtp_status dtpi_msg_get_written(dtpi_rd *r, int32_t rank, dtpi_written *w, dtp_error *err);
+/* An acknowledgement carries the plan's hash, too. */
+void dtpi_note_put_written(dtpi_note *n, const dtpi_written *w, uint64_t plan_hash);
+/* Errors: PROTO (another plan). */
+dtp_status dtpi_note_get_written(const dtpi_note *n, int32_t rank, uint64_t plan_hash,
+                                 dtpi_written *w_out, dtp_error *err);
+
+/* The text of a failure, for all. Errors: PROTO. */
+void dtpi_msg_put_failure(dtpi_buf *b, const dtp_error *failure);
+dtp_status dtpi_msg_get_failure(dtpi_rd *r, int32_t rank, dtp_error *failure_out, dtp_error *err);
+
+/* The boxes that a rank has. */
+void dtpi_msg_put_boxes(dtpi_buf *b, const dtp_ckpt_tensor *tensors, size_t n);
+/* How many boxes and numbers dtpi_msg_get_boxes would add to a plan; nothing where it would fail. */
+void dtpi_msg_measure(dtpi_rd r, size_t *n_boxes_out, size_t *n_numbers_out);
+/* Reads them into the plan. Errors: VERSION, PROTO, NOMEM, and what dtpi_plan_check finds. */
+dtp_status dtpi_msg_get_boxes(dtpi_rd *r, int32_t rank, dtpi_plan *plan, dtp_error *err);
 
 #endif /* DTPI_CKPT_MSG_H */

@@ -6,7 +6,18 @@
 #include <dtp/ckpt.h>
 
 #include "ckpt/link.h"
+#include "ckpt/plan.h"
 #include "files/files.h"
+
+/* The plan of the save before, for ranks that declare the same again. */
+typedef struct dtpi_known_plan {
+    dtpi_plan plan;
+    bool is_made;               /* plan has memory */
+    uint64_t hash;              /* of what all ranks declared; 0: there is no plan */
+} dtpi_known_plan;
+
+/* It can be used again; zero bytes are an empty one. */
+void dtpi_known_plan_forget(dtpi_known_plan *k);
 
 typedef struct dtpi_save_in {
     const dtp_allocator *a;
@@ -22,6 +33,7 @@ typedef struct dtpi_save_in {
     uint64_t id;                /* of this save, unlike any other; rank 0's counts */
     const dtp_error *failure;   /* this rank failed before it began, and takes part to say so; NULL: not */
     const _Atomic bool *canceled;       /* looked at between the parts; NULL: never */
+    dtpi_known_plan *known;     /* in and out; NULL: none is remembered */
 } dtpi_save_in;
 
 /* The files driver that the options ask for. */

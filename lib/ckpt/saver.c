@@ -35,6 +35,7 @@ struct dtpi_saver {
     dtpi_loop_link link;
     dtpi_link alone;
     dtpi_snapshot snapshot;
+    dtpi_known_plan known;
     uint64_t step, id;
     ticket *ticket;             /* of the last save */
     dtp_op *op;                 /* until it ends */
@@ -126,6 +127,7 @@ static dtp_status save(dtpi_saver *s, dtp_error *err)
         .id = s->id,
         .failure = st < 0 ? &failure : NULL,
         .canceled = &s->ticket->canceled,
+        .known = &s->known,
     };
     return dtpi_save(&in, err);
 }
@@ -167,6 +169,7 @@ static void saver_free(dtpi_saver *s)
     if (s->has_thread && dtpi_ctx_alive(s->ctx))
         pthread_join(s->thread, NULL);
     dtpi_snapshot_free(&s->snapshot);
+    dtpi_known_plan_forget(&s->known);
     ticket_unref(s->ticket);
     dtpi_free(a, s, sizeof(*s));
 }
@@ -260,6 +263,11 @@ dtp_status dtpi_saver_get(dtp_ctx *ctx, dtp_group *group, dtpi_saver **saver_out
 }
 
 /* ---- a save ---- */
+
+dtpi_known_plan *dtpi_saver_known(dtpi_saver *s)
+{
+    return s ? &s->known : NULL;
+}
 
 bool dtpi_saver_is_busy(const dtpi_saver *s)
 {

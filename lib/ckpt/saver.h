@@ -12,6 +12,8 @@
 
 #include <dtp/ckpt.h>
 
+#include "ckpt/save.h"
+
 typedef struct dtpi_saver dtpi_saver;
 
 /* The saver of `group` (NULL: of none), or NULL where it was never used. */
@@ -19,6 +21,9 @@ dtpi_saver *dtpi_saver_find(dtp_ctx *ctx, dtp_group *group);
 
 /* Made on first use. Errors: NOMEM. */
 dtp_status dtpi_saver_get(dtp_ctx *ctx, dtp_group *group, dtpi_saver **saver_out, dtp_error *err);
+
+/* The plan it remembers; NULL for NULL. Not while a save is under way. */
+dtpi_known_plan *dtpi_saver_known(dtpi_saver *s);
 
 /* A save is under way. */
 bool dtpi_saver_is_busy(const dtpi_saver *s);

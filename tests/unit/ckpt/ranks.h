@@ -23,6 +23,7 @@ typedef struct meeting {
 typedef struct rank_link {
     dtpi_link base;
     meeting *meeting;
+    size_t n_bytes;             /* that this rank sent */
     void *user;                 /* of another gather */
 } rank_link;
 
@@ -48,6 +49,7 @@ static inline dtp_status meet(dtpi_link *link, const void *data, size_t bytes, d
     (void)err;
     m->data[link->rank] = data;
     m->bytes[link->rank] = bytes;
+    ((rank_link *)(void *)link)->n_bytes += bytes;
     pthread_barrier_wait(&m->barrier);
     for (int32_t i = 0; i < link->size; i++)
         each(user, i, m->data[i], m->bytes[i]);
