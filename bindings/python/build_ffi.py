@@ -25,6 +25,8 @@ extern "Python" {
     int dtp_python_interrupted(void *user);
     void dtp_python_log(void *user, dtp_log_level level, const char *topic, const char *text);
     void dtp_python_progress(void *user, uint64_t done, uint64_t total);
+    void dtp_python_ckpt_report(void *user, uint64_t step, dtp_status status, const char *text);
+    void dtp_python_ckpt_gone(void *user, uint64_t step);
     void dtp_python_job_event(void *user, dtp_job *job, const dtp_job_event *event);
 }
 """

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 from dtp import _state
 from dtp._buffer import NAMES, NUMPY_NAMES, PACKED, borrow, dtype_name
 from dtp._check import NotFoundError, check, new_error
-from dtp._context import Context, Handle, context_of, keep, open_handle
+from dtp._context import Context, Handle, keep, open_handle
 from dtp._ffi import Options, callback, encode, ffi, lib, text
 from dtp._request import Request
 from dtp._saving import Dir, Save, SaveOptions, State, async_save, save, step_of
 from dtp._state import Shard
+from dtp._steps import Told, gc, latest, latest_of, latest_valid, pin
 
 __all__ = [
     "Box",
@@ -30,10 +31,13 @@ __all__ = [
     "Shard",
     "TensorInfo",
     "async_save",
+    "gc",
     "latest",
+    "latest_valid",
     "load",
     "open",
     "open_path",
+    "pin",
     "save",
 ]
 
@@ -49,21 +53,6 @@ class TensorInfo(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
-
-
-def latest(dir: Dir, ctx: Context | None = None) -> int | None:
-    """The newest complete step under `dir`; None where there is none, or no such folder."""
-    with context_of(ctx) as context:
-        try:
-            return _latest(context, encode(dir, "dir"))
-        except NotFoundError:
-            return None
-
-
-def _latest(ctx: Context, path: bytes) -> int:
-    out, err = ffi.new("uint64_t *"), new_error()
-    ctx.check(lib.dtp_ckpt_latest(ctx.ptr, path, out, err), err)
-    return int(out[0])
 
 
 class Ckpt(Handle):
@@ -206,27 +195,36 @@ class Ckpt(Handle):
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Reads and checks every byte; `progress(done, total)` is told on the way."""
-        err, fn, user = new_error(), ffi.NULL, ffi.NULL
-        if progress is not None:
-            user = ffi.new_handle(_Progress(progress))
-            fn = lib.dtp_python_progress
+        err = new_error()
+        told, fn, user = _told(progress)
         status = lib.dtp_ckpt_verify(self.ptr, fn, user, err)
-        if progress is not None and (kept := ffi.from_handle(user).kept) is not None:
-            raise kept
+        told.check()
+        self._ctx.check(status, err)
+
+    def export(
+        self,
+        dir: Dir,
+        max_shard_bytes: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Writes all tensors to `dir` as a Hugging Face model: safetensors of at most so many bytes
+        (0: 5 GB), and their index where there are several."""
+        opts, err = Options("dtp_ckpt_export_opts"), new_error()
+        told, opts.ptr.progress, opts.ptr.user = _told(progress)
+        opts.ptr.max_shard_bytes = max_shard_bytes
+        status = lib.dtp_ckpt_export(self.ptr, encode(dir, "dir"), opts.ptr, err)
+        told.check()
         self._ctx.check(status, err)
 
 
-class _Progress:
-    def __init__(self, fn: Callable[[int, int], None]) -> None:
-        self.fn = fn
-        self.kept: BaseException | None = None
+def _told(progress: Callable[[int, int], None] | None) -> tuple[Told, Any, Any]:
+    told = Told(progress or (lambda done, total: None))
+    return told, ffi.NULL if progress is None else lib.dtp_python_progress, told.handle
 
 
 @callback("dtp_python_progress", keep)
 def _progress(user: Any, done: int, total: int) -> None:
-    progress = ffi.from_handle(user)
-    if progress.kept is None:
-        progress.fn(done, total)
+    ffi.from_handle(user)(done, total)
 
 
 def _is_numpy_scalar(value: Any) -> bool:
@@ -272,7 +270,7 @@ def open(dir: Dir, step: int | None = None, ctx: Context | None = None) -> Ckpt:
 
     def make(context: Context) -> Ckpt:
         path, out, err = encode(dir, "dir"), ffi.new("dtp_ckpt **"), new_error()
-        wanted = _latest(context, path) if step is None else step_of(step)
+        wanted = latest_of(context, path) if step is None else step_of(step)
         return _opened(context, lib.dtp_ckpt_open(context.ptr, path, wanted, out, err), out, err)
 
     return open_handle(ctx, make)
