@@ -14,7 +14,7 @@
 enum {
     MAX_SAMPLES = 3,            /* chunks that are coded both ways to decide about a box */
     GAIN_PERCENT = 10,          /* of the stored bytes; less is not worth reading bases */
-    SURELY_SMALL = 4            /* a chunk that XOR makes that many times smaller is not coded twice */
+    SURELY_SMALL = 4            /* where samples were for XOR, a chunk so many times smaller is not coded twice */
 };
 
 static void xorer_free(dtpi_xorer *x)
@@ -117,6 +117,7 @@ typedef struct decider {
     const dtpi_delta_in *in;
     dtpi_codec codec;
     uint8_t *scratch;
+    bool no_memory;
 } decider;
 
 /* Every chunk has the sum that the parent's has. */
@@ -148,11 +149,14 @@ static bool does_xor_pay(decider *c, const dtpi_piece *p, const dtpi_mf_box *b, 
         const uint8_t *at = data + chunk * m->chunk_bytes;
         const size_t n = dtpi_mf_chunk_bytes(m, p->bytes, chunk);
         size_t got = 0;
-        if (dtpi_codec_store(&c->codec, at, n, dtype, c->scratch, &stored, &got, NULL) < 0)
-            return false;
+        dtp_status st = dtpi_codec_store(&c->codec, at, n, dtype, c->scratch, &stored, &got, NULL);
         alone += got;
-        if (dtpi_delta_store(c->d, p, chunk, &c->codec, at, n, c->scratch, &stored, &got, NULL) < 0)
+        if (st >= 0)
+            st = dtpi_delta_store(c->d, p, chunk, &c->codec, at, n, c->scratch, &stored, &got, NULL);
+        if (st < 0) {
+            c->no_memory = true;
             return false;
+        }
         mixed += got;
     }
     return n_samples == 0 || mixed * 100 <= alone * (100 - GAIN_PERCENT);
@@ -172,13 +176,14 @@ static const dtpi_mf_box *parent_box(decider *c, const dtpi_plan_box *box)
     const dtpi_mf_box *b = dtpi_mf_find_box(&l->m, t, dtpi_plan_offset(c->in->plan, box),
                                             dtpi_plan_extent(c->in->plan, box));
     dtp_error why = { 0 };
-    if (!b || dtpi_load_place(l, b->home, &why) < 0 || dtpi_chunks_files(l, b, &why) < 0) {
-        if (why.status)
-            dtpi_logf(c->in->log, DTP_LOG_WARN, "ckpt", "tensor %.80s is stored anew: %s",
-                      dtpi_plan_name(c->in->plan, box), why.text);
-        return NULL;
-    }
-    return b;
+    dtp_status st = b ? dtpi_load_place(l, b->home, &why) : DTP_OK;
+    if (b && st >= 0)
+        st = dtpi_chunks_files(l, b, &why);
+    if (st < 0)
+        dtpi_logf(c->in->log, DTP_LOG_WARN, "ckpt", "tensor %.80s is stored anew: %s",
+                  dtpi_plan_name(c->in->plan, box), why.text);
+    c->no_memory |= st == DTP_ERR_NOMEM;
+    return st < 0 ? NULL : b;
 }
 
 static void decide_piece(decider *c, const dtpi_piece *p)
@@ -199,6 +204,7 @@ static void decide_piece(decider *c, const dtpi_piece *p)
     } else if (c->codec.ops->encode && dtpi_chain_length(m, b) < DTPI_PART_MAX_CHAIN) {
         uint8_t *room = dtpi_buf_reserve(&c->d->is_xor, b->n_chunks);
         f->first_chunk = c->d->is_xor.len;
+        c->no_memory |= !room;
         if (room && does_xor_pay(c, p, b, box->dtype, data)) {
             f->kind = DTPI_FATE_XOR;
             memset(room, 0, b->n_chunks);
@@ -240,8 +246,10 @@ static dtp_status compare_with_parent(dtpi_delta *d, const dtpi_delta_in *in, dt
     c.scratch = dtpi_alloc_aligned(d->a, in->chunk_bytes, 64);
     if (!c.scratch)
         st = dtpi_fail_nomem(err, in->chunk_bytes);
-    for (size_t i = 0; st >= 0 && i < in->layout->n; i++)
+    for (size_t i = 0; st >= 0 && !c.no_memory && i < in->layout->n; i++)
         decide_piece(&c, dtpi_layout_get(in->layout, i));
+    if (c.no_memory)
+        st = dtpi_fail_nomem(err, in->chunk_bytes);
     dtpi_free(d->a, c.scratch, in->chunk_bytes);
     dtpi_codec_close(&c.codec);
     return st;
@@ -294,8 +302,10 @@ static dtp_status code_mixed(dtpi_xorer *x, uint32_t of, uint64_t chunk, dtpi_co
     const dtpi_mf_tensor *t = dtpi_mf_tensor_of(m, of);
 
     *n_out = SIZE_MAX;
-    if (dtpi_chunks_read(&x->base, t, dtpi_mf_box_at(m, of), chunk, x->mixed, NULL) < 0)
-        return DTP_OK;
+    const dtp_status st =
+        dtpi_chunks_read(&x->base, t, dtpi_mf_box_at(m, of), chunk, x->mixed, err);
+    if (st < 0)
+        return st == DTP_ERR_NOMEM ? st : DTP_OK;
     dtpi_xor(x->mixed, data, bytes);
     return dtpi_codec_store(codec, x->mixed, bytes, t->dtype, x->room, stored_out, n_out, err);
 }
@@ -312,7 +322,8 @@ dtp_status dtpi_delta_store(dtpi_delta *d, const dtpi_piece *p, uint64_t chunk, 
     if (!x)
         return dtpi_fail_nomem(err, d->chunk_bytes);
     dtp_status st = code_mixed(x, f->of, chunk, codec, data, bytes, &mixed, &n_mixed, err);
-    const bool is_small = n_mixed <= bytes / SURELY_SMALL;
+    const bool was_sampled = dtpi_mf_box_at(&d->parent->m, f->of)->n_chunks > 1;
+    const bool is_small = was_sampled && n_mixed <= bytes / SURELY_SMALL;
     if (st >= 0 && !is_small)
         st = dtpi_codec_store(codec, data, bytes, dtpi_mf_tensor_of(&d->parent->m, f->of)->dtype, scratch,
                               stored_out, n_out, err);
@@ -337,6 +348,8 @@ static uint32_t put_file(const dtpi_manifest *m, uint32_t file, dtpi_part *part)
     const char *name = dtpi_mf_text(m, f->name_at);
     const size_t n = part->files.len / sizeof(dtpi_part_file);
 
+    if (part->files.failed || part->text.failed)
+        return 0;
     for (size_t i = 0; i < n; i++) {
         const dtpi_part_file *p = DTPI_MF_GET(dtpi_part_file, part->files, i);
         if (p->step == f->step && p->name_bytes == strlen(name) &&
@@ -346,9 +359,10 @@ static uint32_t put_file(const dtpi_manifest *m, uint32_t file, dtpi_part *part)
     const dtpi_part_file p = { .step = f->step, .bytes = f->bytes, .header_bytes = f->header_bytes,
                                .name_at = (uint32_t)part->text.len,
                                .name_bytes = (uint32_t)strlen(name) };
-    dtpi_buf_append(&part->text, name, p.name_bytes);
-    dtpi_buf_append(&part->files, &p, sizeof(p));
-    return part->files.failed || part->text.failed ? 0 : (uint32_t)n + 1;
+    return dtpi_buf_append(&part->text, name, p.name_bytes) &&
+                   dtpi_buf_append(&part->files, &p, sizeof(p))
+               ? (uint32_t)n + 1
+               : 0;
 }
 
 /* A box of the parent as a range of ours; its base comes later. */

@@ -56,6 +56,7 @@ typedef struct planes_state {
     dtpi_huf_codes codes[DTPI_PLANES_MAX];      /* of the chunk at work */
     uint8_t *scratch;           /* DTPI_PLANES_MAX planes of BLOCK_UNITS */
     grown bits[SPARSE_DEPTH], values[SPARSE_DEPTH];
+    bool no_memory;             /* in the middle of encoding */
     float clog[SAMPLE + 1];     /* c log2 c */
 } planes_state;
 
@@ -344,7 +345,8 @@ static size_t encode_sparse(planes_state *s, const dtp_allocator *a, unsigned ki
     uint8_t *bits = get_room(a, &s->bits[depth], n_bits);
     uint8_t *values = get_room(a, &s->values[depth], (n / 2 + 8) * width);
 
-    if (!bits || !values || room < SPARSE_HEAD)
+    s->no_memory |= !bits || !values;
+    if (s->no_memory || room < SPARSE_HEAD)
         return 0;
     const size_t n_values = dtpi_sparse_pack(kind & 3, in, n, bits, values, n / 2);
     if (n_values == SIZE_MAX)
@@ -377,14 +379,15 @@ static size_t encode_units(planes_state *s, const dtp_allocator *a, unsigned kin
 static dtp_status planes_encode(dtpi_codec *codec, const void *in, size_t bytes, dtp_dtype dtype,
                                 void *out, size_t room, size_t *bytes_out, dtp_error *err)
 {
+    planes_state *s = codec->state;
     const unsigned kind = kind_of(dtype);
     const size_t width = (size_t)1 << (kind & 3);
 
-    (void)err;
     *bytes_out = 0;
+    s->no_memory = false;
     if (bytes % width == 0)
-        *bytes_out = encode_units(codec->state, codec->a, kind, 0, in, bytes / width, out, room);
-    return DTP_OK;
+        *bytes_out = encode_units(s, codec->a, kind, 0, in, bytes / width, out, room);
+    return s->no_memory ? dtpi_fail_nomem(err, bytes) : DTP_OK;
 }
 
 /* ---- decoding ---- */
