@@ -28,9 +28,10 @@ typedef struct inode {
     bool is_dir, hashed;
 } inode;
 
-/* What was asked and is not durable. */
+/* What was asked and is not durable. Equal names are one text, so that they are compared at once. */
 typedef struct pending {
     const crash_op *op;
+    const char *path, *place;   /* a change's name, and where it puts the file */
     uint32_t node, parent;      /* parent: of the folder that a change of names is in */
     bool doomed;
 } pending;
@@ -54,6 +55,8 @@ typedef struct table {
 struct crash_model {
     inode nodes[CRASH_MAX_NODES];
     table now, durable, left;
+    const char **texts;
+    size_t n_texts, cap_texts;
     list names, data;
     uint32_t *version;          /* of each piece of the file being built: the last write kept, from 1 */
     size_t n_versions;
@@ -95,7 +98,7 @@ static void put(table *t, const char *path, uint32_t node, uint32_t parent)
 {
     size_t i = 0;
 
-    while (i < t->n && (t->all[i].parent != parent || strcmp(t->all[i].path, path) != 0))
+    while (i < t->n && (t->all[i].parent != parent || t->all[i].path != path))
         i++;
     if (i == t->n)
         t->all = grown(t->all, t->n++, &t->cap, sizeof(*t->all));
@@ -105,7 +108,7 @@ static void put(table *t, const char *path, uint32_t node, uint32_t parent)
 static void drop(table *t, const char *path, uint32_t node)
 {
     for (size_t i = t->n; i-- > 0;)
-        if (t->all[i].node == node && strcmp(t->all[i].path, path) == 0)
+        if (t->all[i].node == node && t->all[i].path == path)
             t->all[i] = t->all[--t->n];
 }
 
@@ -131,17 +134,21 @@ static uint32_t parent_of(const table *t, const char *path)
     abort();
 }
 
-static const char *place_of(const crash_op *op)
+static const char *one_text(crash_model *m, const char *text)
 {
-    return op->to ? op->to : op->path;
+    for (size_t i = 0; i < m->n_texts; i++)
+        if (strcmp(m->texts[i], text) == 0)
+            return m->texts[i];
+    m->texts = grown(m->texts, m->n_texts, &m->cap_texts, sizeof(*m->texts));
+    return m->texts[m->n_texts++] = text;
 }
 
 static void change(table *t, const pending *p)
 {
     if (p->op->kind == CRASH_RENAME || p->op->kind == CRASH_REMOVE)
-        drop(t, p->op->path, p->node);
+        drop(t, p->path, p->node);
     if (p->op->kind != CRASH_REMOVE)
-        put(t, place_of(p->op), p->node, p->parent);
+        put(t, p->place, p->node, p->parent);
 }
 
 /* ---- the log ---- */
@@ -167,6 +174,7 @@ void crash_model_free(crash_model *m)
     free(m->names.all);
     free(m->data.all);
     free(m->version);
+    free(m->texts);
     free(m->state.entries);
     free(m);
 }
@@ -190,7 +198,7 @@ static void write_durable(inode *n, const crash_op *op)
 static bool is_remade(bool is_name, const pending *lost, const pending *p)
 {
     if (is_name)
-        return lost->parent == p->parent && strcmp(place_of(lost->op), place_of(p->op)) == 0;
+        return lost->parent == p->parent && lost->place == p->place;
     return lost->node == p->node && lost->op->at >= p->op->at &&
            lost->op->at + lost->op->bytes <= p->op->at + p->op->bytes;
 }
@@ -236,7 +244,8 @@ static void step_data(crash_model *m, const crash_op *op)
 
 static void step_name(crash_model *m, const crash_op *op)
 {
-    const pending p = { .op = op, .node = op->node, .parent = parent_of(&m->now, place_of(op)) };
+    const char *path = one_text(m, op->path), *place = op->to ? one_text(m, op->to) : path;
+    const pending p = { op, path, place, op->node, parent_of(&m->now, place), false };
 
     if (op->kind == CRASH_MAKE_DIR)
         m->nodes[op->node].is_dir = true;
