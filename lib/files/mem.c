@@ -15,7 +15,7 @@ static const char *const op_names[] = {
     [DTPI_MEM_SYNC] = "sync",         [DTPI_MEM_SYNC_LOST] = "sync_lost",
     [DTPI_MEM_PUBLISH] = "publish",   [DTPI_MEM_SYNC_DIR] = "sync_dir",
     [DTPI_MEM_MAKE_DIR] = "make_dir", [DTPI_MEM_REMOVE] = "remove",
-    [DTPI_MEM_REMOVE_DIR] = "remove_dir",
+    [DTPI_MEM_REMOVE_DIR] = "remove_dir", [DTPI_MEM_CUT] = "cut",
 };
 
 typedef struct node {
@@ -222,10 +222,15 @@ static dtp_status apply(mem *m, const op *o, dtp_error *err)
     case DTPI_MEM_MAKE_DIR:
         if (node_new(m, o->kind == DTPI_MEM_MAKE_DIR, &fresh, err) < 0)
             return DTP_ERR_NOMEM;
-        ok = names_put(a, &m->now, o->path, fresh);
+        ok = names_put(a, &m->now, o->path, fresh) &&
+             buf_set(&m->nodes[fresh]->data, o->at, NULL, 0);
         break;
     case DTPI_MEM_WRITE:
         ok = buf_set(&m->nodes[o->node]->data, o->at, o->data.data, o->data.len);
+        break;
+    case DTPI_MEM_CUT:
+        ok = buf_set(&m->nodes[o->node]->data, o->at, NULL, 0);
+        m->nodes[o->node]->data.len = ok ? o->at : 0;
         break;
     case DTPI_MEM_PUBLISH:
         ok = names_put(a, &m->now, o->to, names_find(&m->now, o->path)->node);
@@ -349,6 +354,7 @@ static dtp_status mem_create(dtpi_files *files, const char *path, uint64_t bytes
                                   (unsigned long long)(m->used + bytes - m->limit)));
     }
     st = act(m, DTPI_MEM_CREATE, 0, path, NULL, bytes, NULL, 0, err);
+    m->used += st >= 0 ? bytes : 0;
     if (st >= 0)
         st = file_new(m, path, names_find(&m->now, path)->node, file_out, err);
     return leave(m, st);
@@ -413,6 +419,21 @@ static dtp_status mem_read(dtpi_file *file, uint64_t at, void *data, size_t byte
     if (bytes)
         memcpy(data, b->data + at, bytes);
     return leave(m, DTP_OK);
+}
+
+static dtp_status mem_set_size(dtpi_file *file, uint64_t bytes, dtp_error *err)
+{
+    mem *m = mem_of(file->files);
+    mem_file *f = DTPI_CONTAINER(file, mem_file, base);
+
+    dtp_status st = enter(m, "cut", file->path, err);
+    if (st < 0)
+        return st;
+    const uint64_t len = m->nodes[f->node]->data.len;
+    st = act(m, DTPI_MEM_CUT, f->node, file->path, NULL, bytes, NULL, 0, err);
+    if (st >= 0)
+        m->used = m->used + bytes - len;
+    return leave(m, st);
 }
 
 static dtp_status mem_sync(dtpi_file *file, dtp_error *err)
@@ -604,6 +625,7 @@ static const struct dtpi_files_ops mem_ops = {
     .open = mem_open,
     .write = mem_write,
     .read = mem_read,
+    .set_size = mem_set_size,
     .sync = mem_sync,
     .close_file = mem_close_file,
     .publish = mem_publish,

@@ -12,8 +12,9 @@
 
 /* What an operation did. `node` is a file or folder, numbered as they were made. */
 typedef enum dtpi_mem_kind {
-    DTPI_MEM_CREATE,            /* `at`: bytes reserved */
+    DTPI_MEM_CREATE,            /* of `at` bytes */
     DTPI_MEM_WRITE,
+    DTPI_MEM_CUT,               /* size becomes `at` */
     DTPI_MEM_SYNC,
     DTPI_MEM_SYNC_LOST,         /* failed: what was not durable may never become so */
     DTPI_MEM_PUBLISH,           /* a rename to `to` */

@@ -513,7 +513,7 @@ crash_op crash_op_of_mem(dtpi_files *files, uint32_t i)
         [DTPI_MEM_SYNC] = CRASH_SYNC,           [DTPI_MEM_SYNC_LOST] = CRASH_SYNC_LOST,
         [DTPI_MEM_PUBLISH] = CRASH_RENAME,      [DTPI_MEM_SYNC_DIR] = CRASH_SYNC_DIR,
         [DTPI_MEM_MAKE_DIR] = CRASH_MAKE_DIR,   [DTPI_MEM_REMOVE] = CRASH_REMOVE,
-        [DTPI_MEM_REMOVE_DIR] = CRASH_REMOVE,
+        [DTPI_MEM_REMOVE_DIR] = CRASH_REMOVE,   [DTPI_MEM_CUT] = CRASH_CUT,
     };
     dtpi_mem_op o;
 

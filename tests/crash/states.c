@@ -211,7 +211,8 @@ int crash_walk_run(crash_walk *w)
             crash_step(k.m, &w->ops[k.done - 1]);
         if (k.done == w->settled)
             crash_settle(k.m);
-        if (k.done >= w->from && k.done >= w->settled)
+        if (k.done >= w->from && k.done >= w->settled &&
+            (k.done == w->n || w->every < 2 || draw(&k) % w->every == 0))
             rc = look_here(&k);
     }
     free(k.choice.keep);

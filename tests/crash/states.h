@@ -22,6 +22,7 @@ typedef struct crash_walk {
     size_t n;
     size_t settled;             /* operations that are durable at the beginning */
     size_t from;                /* first operation after which a crash is looked at */
+    size_t every;               /* about one operation in so many is looked at; 0: all */
     size_t max_all;             /* all choices where there are at most so many */
     size_t n_random;            /* else so many, and the corners */
     uint64_t seed;

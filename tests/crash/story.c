@@ -6,7 +6,8 @@
 
 static const dtp_allocator *const A = &dtpi_malloc_allocator;
 
-enum { ROWS = 12, WIDTH = 64, FROZEN = 1500, MOVING = 1000 };
+/* Small, but for those that a save may refer to: below a page it does not look. */
+enum { ROWS = 12, WIDTH = 64, FROZEN = 4500, MOVING = 4200 };
 
 typedef enum content { FRESH, SAME, SOME } content;
 
@@ -104,7 +105,7 @@ static const uint8_t *wanted(int n, uint64_t step, int t, uint64_t *bytes_out)
 dtp_status story_check_step(dtpi_files *files, int n, uint64_t step, dtp_error *err)
 {
     DTPI_AUTO(load) dtpi_load *l = NULL;
-    static uint8_t got[MAX_RANKS * 4096];
+    static uint8_t got[MAX_RANKS * 2 * MOVING];
 
     dtp_status st = dtpi_load_open(A, files, story_dir, step, &l, err);
     for (int t = 0; t < STORY_TENSORS && st >= 0; t++) {
@@ -165,8 +166,10 @@ int story_check(void *user, size_t done, const crash_state *left, const char *ho
     dtp_error err = { 0 };
 
     const dtp_status st = dtpi_steps_latest(files, &silent, story_dir, &latest, &err);
+    if (st >= 0 && latest < must)
+        dtpi_step_check(files, story_dir, must, &err);
     if (must > 0 && (st < 0 || latest < must))
-        story_fail(s, done, left, how, st < 0 ? err.text : "an acknowledged step is lost");
+        story_fail(s, done, left, how, err.text);
     if (st >= 0 && latest > s->newest)
         story_fail(s, done, left, how, "a step out of nowhere");
     if (st < 0)
@@ -185,7 +188,7 @@ void story_look(story_walk *all, story *s, const crash_op *ops, size_t n, size_t
                 size_t max_all, size_t n_random)
 {
     crash_walk w = { .ops = ops, .n = n, .settled = settled, .from = from, .max_all = max_all,
-                     .n_random = n_random, .seed = check_random(&all->seed), .seen = &all->seen,
+                     .n_random = n_random, .every = all->every, .seed = check_random(&all->seed), .seen = &all->seen,
                      .promise = story_promise, .check = story_check, .user = s };
 
     s->ops = ops;

@@ -50,6 +50,7 @@ void story_fail(story *s, size_t done, const crash_state *left, const char *how,
 typedef struct story_walk {
     crash_seen seen;
     uint64_t seed;
+    size_t every;               /* as crash_walk's */
     size_t n_built, n_distinct;
 } story_walk;
 

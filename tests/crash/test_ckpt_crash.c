@@ -26,6 +26,7 @@ static void job_init(job *j, int n, dtpi_files *files)
 {
     memset(j, 0, sizeof(*j));
     j->n = n;
+    walk.every = check_is_long() ? 1 : (size_t)n;   /* of more ranks there is more to look at */
     j->stage.seed = check_random(&walk.seed);
     ranks_init(j->ranks, n, files, story_dir);
     for (int i = 0; i < n; i++) {
@@ -101,6 +102,16 @@ static const plan plans[] = {
     { "saves that refer to the step before", DTP_CODEC_PLANES, 2, 1, 2, { 1, 2, 3, 4, 5 } },
 };
 
+/* The last step refers to earlier ones: else the plan tries nothing. */
+static void check_refers(dtpi_files *files, uint64_t step)
+{
+    dtpi_manifest m;
+
+    assert_ok(dtpi_step_read(files, story_dir, step, &m, ERR));
+    assert_true(m.n_lineage > 0);
+    dtpi_manifest_free(&m);
+}
+
 static void run_plan(const plan *p, int n)
 {
     DTPI_AUTO(files) dtpi_files *files = mem_files();
@@ -116,6 +127,8 @@ static void run_plan(const plan *p, int n)
     }
     for (size_t i = 0; i < DTPI_ARRAY_LEN(p->steps) && p->steps[i]; i++)
         job_must_save(&j, &s, p->steps[i]);
+    if (p->delta)
+        check_refers(files, s.newest);
     look(&s, files, 0, 0, effort(30, 3000), effort(4, 2500));
     job_free(&j);
 }
@@ -162,8 +175,10 @@ static bool fail_one(int n, uint32_t nth, int e, bool late)
     static job j;
 
     job_init(&j, n, files);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         j.ranks[i].opts.keep_last = nth % 2;
+        j.ranks[i].opts.delta = nth / 2 % 2;
+    }
     job_must_save(&j, &s, 1);
     const size_t from = dtpi_files_mem_n_ops(files);
     const uint32_t before = dtpi_files_mem_n_calls(files);
@@ -301,8 +316,13 @@ static int save_again(void *user, size_t done, const crash_state *left, const ch
         return 0;
     DTPI_AUTO(files) dtpi_files *files = crash_state_files(left);
     const size_t settled = dtpi_files_mem_n_ops(files);
+    const uint32_t way = (uint32_t)check_random(&walk.seed);
     const bool had = dtpi_step_check(files, story_dir, 1, NULL) >= 0;
     job_init(&j, s.n, files);
+    for (int i = 0; i < s.n; i++) {
+        j.ranks[i].opts.keep_last = way & 1;
+        j.ranks[i].opts.delta = way >> 1 & 1;
+    }
     if (had)
         story_acked(&s, 1, 0);
     dtp_status st = job_save(&j, 2);
