@@ -3,14 +3,22 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/cpu.h"
 #include "base/sum.h"
 
 struct dtpi_sum_state {
     XXH3_state_t xxh;
 };
 
+/* Below, the wider registers gain nothing. */
+enum { WIDE_BYTES = 1024 };
+
 uint64_t dtpi_sum64(const void *data, size_t bytes)
 {
+#ifdef __x86_64__
+    if (bytes >= WIDE_BYTES && dtpi_cpu_has(DTPI_CPU_AVX2))
+        return dtpi_sum64_avx2(data, bytes);
+#endif
     return XXH3_64bits(data, bytes);
 }
 

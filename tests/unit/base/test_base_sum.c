@@ -33,6 +33,24 @@ static void test_pieces_give_the_sum_of_the_whole(void **state)
     dtpi_sum_free(&dtpi_malloc_allocator, s);
 }
 
+static void test_wide_registers_give_the_same_sum(void **state)
+{
+    static uint8_t data[70000];
+    uint64_t seed = check_seed();
+    dtpi_sum_state *s = dtpi_sum_new(&dtpi_malloc_allocator);
+
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)check_random(&seed);
+    for (int round = 0; round < 200; round++) {
+        const size_t from = check_random(&seed) % 100;
+        const size_t bytes = check_random(&seed) % (sizeof(data) - from);
+        dtpi_sum_reset(s);
+        dtpi_sum_update(s, data + from, bytes);
+        assert_true(dtpi_sum_digest(s) == dtpi_sum64(data + from, bytes));
+    }
+    dtpi_sum_free(&dtpi_malloc_allocator, s);
+}
+
 static void test_state_without_memory_is_null(void **state)
 {
     FOR_EACH_FAILURE(f)
@@ -48,6 +66,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_sums),
         cmocka_unit_test(test_pieces_give_the_sum_of_the_whole),
+        cmocka_unit_test(test_wide_registers_give_the_same_sum),
         cmocka_unit_test(test_state_without_memory_is_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
