@@ -274,12 +274,16 @@ static dtp_status read_fields(reader *r, dtpi_st_entry *e)
 static dtp_status check_size(reader *r, const dtpi_st_entry *e)
 {
     const uint64_t *dims = dtpi_st_dims(r->st, e);
-    uint64_t bits = dtpi_st_entry_type(e)->bits;
+    uint64_t bits = 1;
+    bool fits = true;
 
+    /* In the order of the reference: elements first, so that 0 after a large number is still 0. */
     for (uint32_t i = 0; i < e->n_dims; i++)
-        if (__builtin_mul_overflow(bits, dims[i], &bits))
-            return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: tensor %.80s: its shape is too large",
-                             r->path, dtpi_st_name(r->st, e));
+        fits &= !__builtin_mul_overflow(bits, dims[i], &bits);
+    fits &= !__builtin_mul_overflow(bits, (uint64_t)dtpi_st_entry_type(e)->bits, &bits);
+    if (!fits)
+        return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: tensor %.80s: its shape is too large",
+                         r->path, dtpi_st_name(r->st, e));
     if (bits % 8)
         return dtpi_fail(r->err, DTP_ERR_FORMAT, "%s: tensor %.80s does not end at a byte", r->path,
                          dtpi_st_name(r->st, e));

@@ -46,6 +46,7 @@ static void test_well_formed_headers_are_taken(void **state)
     assert_taken("{" T("test", "I32", "[2,2]", 0, 16) "}", 16, 1);
     assert_taken("{" T("test", "I32", "[2,0]", 0, 0) "}", 0, 1);
     assert_taken("{" T("test", "I32", "[]", 0, 4) "}", 4, 1);
+    assert_taken("{" T("test", "I32", "[9223372036854775807,0]", 0, 0) "}", 0, 1);
     assert_taken("{" T("b", "U8", "[3]", 8, 11) "," T("a", "F64", "[1]", 0, 8) "}", 11, 2);
     assert_taken("{" T("z", "U8", "[0]", 0, 0) "," T("a", "U8", "[1]", 0, 1) "}", 1, 2);
     assert_taken("{" T("f", "F4", "[2,3]", 0, 3) "}", 3, 1);
