@@ -169,6 +169,44 @@ def test_fsdp_saves_with_four_and_loads_with_two(tmp_path: Path, run_ranks: RunR
     assert json.loads(loaded["epoch#json"].tobytes()) == 3
 
 
+def test_tensor_parallel_below_fsdp_comes_back(tmp_path: Path, run_ranks: RunRanks) -> None:
+    """fully_shard of what is cut along the same dimension: rows 22 over 2, each 11 over 2."""
+    run_ranks(
+        4,
+        HEAD
+        + """
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import parallel as tp
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+
+    def make(seed):
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(12, 22), torch.nn.Linear(22, 6))
+        tp.parallelize_module(
+            model, mesh["tp"], {"0": tp.ColwiseParallel(), "1": tp.RowwiseParallel()})
+        return fully_shard(model, mesh=mesh["dp"]).state_dict()
+
+    def check(state):
+        for name, tensor in state.items():
+            assert torch.equal(tensor.full_tensor(), full[name]), name
+
+    state = make(1)
+    full = {name: tensor.full_tensor() for name, tensor in state.items()}
+    dtp.ckpt.save(path, 1, state, group)
+    dcp.save(state, storage_writer=dtp.torch.StorageWriter(path, 2, group=group))
+    ours, theirs = make(2), make(3)
+    dtp.ckpt.load(path, 2, into=ours)
+    dcp.load(theirs, storage_reader=dtp.torch.StorageReader(path, 1))
+    check(ours)
+    check(theirs)
+    for name, tensor in dtp.ckpt.load(path, 1, framework="torch").items():
+        assert torch.equal(tensor, full[name]), name
+    """
+        + TAIL,
+        CKPT=str(tmp_path),
+    )
+
+
 def save_alone(path: Path, state: dict[str, Any], **options: Any) -> Any:
     import dtp.torch as ours
     import torch.distributed.checkpoint as dcp
@@ -204,6 +242,21 @@ def test_a_state_without_a_group_comes_back(tmp_path: Path) -> None:
         dcp.load({"w": torch.zeros(4)}, storage_reader=StorageReader(tmp_path))
     with pytest.raises(BaseException, match="Missing key"):
         dcp.load({"v": torch.zeros(4)}, storage_reader=StorageReader(tmp_path))
+
+
+def test_cached_plans_serve_later_saves(tmp_path: Path) -> None:
+    import torch
+    import torch.distributed.checkpoint as dcp
+    from dtp.torch import StorageReader, StorageWriter
+
+    writer = StorageWriter(tmp_path, keep_last=2)
+    for i in range(3):
+        planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+        state = {"a": {"w": torch.full((4,), float(i)), "n": i}}
+        dcp.save(state, storage_writer=writer, planner=planner)
+    into = {"a": {"w": torch.zeros(4), "n": -1}}
+    dcp.load(into, storage_reader=StorageReader(tmp_path))
+    assert writer.step == 2 and into["a"]["n"] == 2 and into["a"]["w"].tolist() == [2.0] * 4
 
 
 def test_nothing_is_pickled(tmp_path: Path) -> None:
