@@ -278,7 +278,8 @@ def open(dir: Dir, step: int | None = None, ctx: Context | None = None) -> Ckpt:
 
 def open_path(path: Dir, ctx: Context | None = None) -> Ckpt:
     """Opens what lies at `path`: the folder of a step, a safetensors file, or what others wrote (a
-    Hugging Face model; `Ckpt.format` says which)."""
+    Hugging Face model, a folder of torch.distributed.checkpoint, a file of torch.save;
+    `Ckpt.format` says which). Pickles are read as data, nothing in them is executed."""
 
     def make(context: Context) -> Ckpt:
         out, err = ffi.new("dtp_ckpt **"), new_error()
