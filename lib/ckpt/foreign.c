@@ -303,8 +303,9 @@ static dtp_status put_tensors(dtpi_foreign *f, dtp_error *err)
     const size_t n = f->boxes.len / sizeof(found);
     dtp_status st = DTP_OK;
 
-    if (n > 1)
-        qsort_r(f->boxes.data, n, sizeof(found), by_name, &f->m);
+    if (n == 0)
+        return DTP_OK;
+    qsort_r(f->boxes.data, n, sizeof(found), by_name, &f->m);
     const found *b = DTPI_MF_GET(found, f->boxes, 0);
     for (size_t i = 0, k; i < n && st >= 0; i = k) {
         for (k = i + 1; k < n; k++)

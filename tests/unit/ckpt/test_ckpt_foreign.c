@@ -118,6 +118,18 @@ static void test_what_the_index_promises_must_be_there(void **state)
     assert_text("tensor b is not in y.safetensors");
 }
 
+static void test_an_index_of_nothing_is_an_empty_checkpoint(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = fresh_files();
+    DTPI_AUTO(load) dtpi_load *l = NULL;
+
+    (void)state;
+    put_text(files, "m/model.safetensors.index.json", "{\"weight_map\":{}}");
+    assert_ok(open_at(files, "m", &l));
+    assert_int_equal(dtpi_mf_n_tensors(&l->m), 0);
+    assert_ok(dtpi_load_verify(l, NULL, NULL, ERR));
+}
+
 static void test_an_index_cannot_lead_out_of_its_folder(void **state)
 {
     static const char *const bad[] = { "../x.safetensors", "/x.safetensors", "a//b", "./x", "" };
@@ -276,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_a_file_alone_is_read),
         cmocka_unit_test(test_an_index_says_which_file_has_what),
         cmocka_unit_test(test_what_the_index_promises_must_be_there),
+        cmocka_unit_test(test_an_index_of_nothing_is_an_empty_checkpoint),
         cmocka_unit_test(test_an_index_cannot_lead_out_of_its_folder),
         cmocka_unit_test(test_broken_indexes_are_refused),
         cmocka_unit_test(test_shards_join_by_their_offsets),
