@@ -62,8 +62,8 @@ typedef struct dtp_ckpt_save_opts {
  * replaced; nothing that was valid before is touched until the new manifest is durable. Empty boxes
  * are welcome.
  * Errors: INVAL (also: ranks disagree about a tensor), RANGE (box outside its tensor), EXISTS (step),
- * BUSY (another save writes to `dir`), NOSPC, IO, PERM, CORRUPT (boxes do not cover a tensor or
- * overlap), LIMIT, PEER, TIMEOUT, NOMEM. The same on all ranks; the text names rank, file and tensor.
+ * BUSY (another save writes to `dir`, or a newer attempt took the step over), NOSPC, IO, PERM, CORRUPT
+ * (boxes do not cover a tensor or overlap), LIMIT, PEER, TIMEOUT, NOMEM. The same on all ranks; the text names rank, file and tensor.
  * Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,

@@ -20,6 +20,7 @@ typedef void (*dtpi_link_each)(void *user, int32_t rank, const void *data, size_
 
 struct dtpi_link {
     int32_t rank, size;
+    uint64_t job;               /* sum of its name */
     uint32_t attempt, generation;
     size_t max_bytes;           /* of all ranks together, in one call of gather */
     /*

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* link_group.c - the ranks of a save talk over their group, on the lane of checkpoints. */
 #include "ckpt/link.h"
+
+#include "base/sum.h"
 #include "group/group.h"
 
 static int64_t deadline_of(dtp_group *group, int32_t timeout_ms)
@@ -36,9 +38,12 @@ static dtp_status gather_group(dtpi_link *link, const void *data, size_t bytes, 
 
 static dtpi_link base_of(dtp_group *group)
 {
+    const char *job = dtpi_group_job(group);
+
     return (dtpi_link){
         .rank = dtp_group_rank(group),
         .size = dtp_group_size(group),
+        .job = dtpi_sum64(job, strlen(job)),
         .attempt = dtp_group_attempt(group),
         .generation = dtp_group_generation(group),
         .max_bytes = DTP_GROUP_MAX_MSG / 4 * 3,

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "ckpt/claim.h"
 #include "ckpt/steps.h"
 
 /* ---- what stays ---- */
@@ -121,7 +122,8 @@ typedef struct cleaner {
 static bool is_ours(const cleaner *c, const char *name)
 {
     return (strncmp(name, "shard-", 6) == 0 && !c->keep_shards) || strncmp(name, "part-", 5) == 0 ||
-           strncmp(name, "manifest.", 9) == 0;
+           strncmp(name, "manifest.", 9) == 0 ||
+           strncmp(name, DTPI_CLAIM_PREFIX, strlen(DTPI_CLAIM_PREFIX)) == 0;
 }
 
 static dtp_status remove_ours(void *user, const char *name, dtp_error *err)

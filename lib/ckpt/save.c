@@ -15,9 +15,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "base/sum.h"
+#include "ckpt/claim.h"
 #include "ckpt/manifest.h"
 #include "ckpt/new_manifest.h"
-#include "base/sum.h"
 #include "ckpt/part.h"
 #include "ckpt/plan.h"
 #include "ckpt/retain.h"
@@ -45,6 +46,7 @@ typedef struct save {
     bool all_know;              /* the same plan */
     dtpi_note first;            /* rank 0's declaration */
     dtpi_lineage lineage;       /* rank 0's: the parent, then what it refers to */
+    dtpi_claim claim;           /* rank 0's */
     bool prepared;              /* rank 0 holds the step's folder */
     bool made_shard, made_part;
     bool abandoned;             /* known by all before rank 0 could publish */
@@ -142,6 +144,23 @@ static dtp_status find_parent(save *s, dtp_error *err)
     return DTP_OK;
 }
 
+/*
+ * Rank 0 is the step's writer now. A newer claim beside a lock that is held is a dead writer's; without
+ * locks it is a living one's.
+ */
+static dtp_status claim_step(save *s, bool is_locked, dtp_error *err)
+{
+    const dtpi_link *link = s->in->link;
+    dtp_status st = DTP_OK;
+
+    s->claim = (dtpi_claim){ link->job, link->attempt, link->generation, s->in->id };
+    if (!is_locked)
+        st = dtpi_claim_check(s->in->files, s->step_dir, &s->claim, err);
+    if (st >= 0)
+        st = clear_step(s, err);
+    return st < 0 ? st : dtpi_claim_put(s->in->files, s->step_dir, &s->claim, err);
+}
+
 /* Rank 0: folder, lock, no remains. */
 static dtp_status prepare(save *s, dtp_error *err)
 {
@@ -156,10 +175,11 @@ static dtp_status prepare(save *s, dtp_error *err)
         st = files->ops->lock(files, path, &s->lock, err);
     if (st < 0)
         return st;
+    const bool is_locked = s->lock && st == DTP_OK;
     s->prepared = true;
     st = dtpi_files_make_dirs(files, s->step_dir, no_sync, err);
     if (st >= 0)
-        st = clear_step(s, err);
+        st = claim_step(s, is_locked, err);
     if (st >= 0 && s->in->opts->delta)
         st = find_parent(s, err);
     return st;
@@ -473,6 +493,8 @@ static void publish(save *s)
         return;
     dtp_status st = dtpi_new_manifest_write(&what, &text, &err);
     if (st >= 0)
+        st = dtpi_claim_holds(in->files, s->step_dir, &s->claim, &err);
+    if (st >= 0)
         st = publish_text(s, &text, &err);
     note(s, st, &err);
 }
@@ -525,6 +547,7 @@ static void tidy(save *s, bool failed)
         files->ops->remove(files, s->part, NULL);
     if (!s->prepared)
         return;
+    dtpi_claim_drop(files, s->step_dir, &s->claim);
     if (unwanted && !is_published(s))
         files->ops->remove_dir(files, s->step_dir, NULL);
     if (!failed)

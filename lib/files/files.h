@@ -71,7 +71,7 @@ struct dtpi_files_ops {
     /*
      * Optional: NULL where one process owns the files. Takes the lock file `path`, made when
      * missing; BUSY when another open of it holds the lock. Closing the file, or death, gives it
-     * back.
+     * back. PENDING: the file system has no locks, and nothing is held.
      */
     dtp_status (*lock)(dtpi_files *files, const char *path, dtpi_file **file_out, dtp_error *err);
 

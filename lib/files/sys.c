@@ -324,6 +324,7 @@ dtp_status dtpi_sys_lock(dtpi_files *files, const char *path, dtpi_file **file_o
 {
     DTPI_AUTO_FD int fd = dtpi_sys_open_fd(path, O_RDWR | O_CREAT, 0666);
     struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    bool held = true;
 
     if (fd < 0)
         return fail_errno(err, "open", path);
@@ -332,10 +333,11 @@ dtp_status dtpi_sys_lock(dtpi_files *files, const char *path, dtpi_file **file_o
             return dtpi_fail(err, DTP_ERR_BUSY, "another process holds %s", path);
         if (errno != ENOLCK && errno != ENOTSUP && errno != EINVAL)
             return fail_errno(err, "lock", path);
-        /* No locks here: names of their own still keep two writers apart. */
+        held = false;
     }
     const dtp_status st = file_new(files, path, dtpi_take_fd(&fd), file_out, err);
-    if (st >= 0)
-        DTPI_CONTAINER(*file_out, dtpi_sys_file, base)->locked = true;
-    return st;
+    if (st < 0)
+        return st;
+    DTPI_CONTAINER(*file_out, dtpi_sys_file, base)->locked = held;
+    return held ? DTP_OK : DTP_PENDING;
 }
