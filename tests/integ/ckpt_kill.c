@@ -81,12 +81,38 @@ static void describe(dtp_ckpt_tensor t[3], int64_t box[2][2][2], int rank)
     t[2] = (dtp_ckpt_tensor){ sizeof(*t), "b", DTP_I32, 1, b_shape, NULL, NULL, NULL };
 }
 
+/* Bits of how the next gang saves: in the background, packed, with references to the step before. */
+enum { BACKGROUND = 1, PACKED = 2, DELTA = 4, WAYS = 8 };
+static uint64_t way;
+
+/* In the background the tensors change at once, as training goes on. */
+static dtp_status save_either(dtp_ctx *ctx, dtp_group *group, uint64_t step, dtp_ckpt_tensor t[3],
+                              size_t bytes_of_last, dtp_error *err)
+{
+    const dtp_ckpt_save_opts save = { .size = sizeof(save), .keep_last = 2, .delta = (way & DELTA) != 0,
+                                      .codec = way & PACKED ? DTP_CODEC_PLANES : DTP_CODEC_NONE };
+    dtp_op *op = NULL;
+
+    if (!(way & BACKGROUND))
+        return dtp_ckpt_save(ctx, group, dir, step, t, 3, &save, err);
+    dtp_status st = dtp_ckpt_save_start(ctx, group, dir, step, t, 3, &save, &op, err);
+    if (st < 0)
+        return st;
+    memset(t[2].data, 0xee, bytes_of_last);
+    memset(t[0].data, 0xee, 4096);
+    if (group)
+        st = dtp_group_barrier(group, 0, err);
+    if (st >= 0)
+        st = dtp_op_wait(op, -1, err);
+    dtp_op_free(op);
+    return st;
+}
+
 /* A rank: joins, tells that it begins, saves. Exit 0 only after the save was acknowledged. */
 static void run_rank(int rank, const char *job, uint64_t step, int ready)
 {
     dtp_group_opts opts = { .size = sizeof(opts), .rank = rank, .world_size = RANKS, .local_rank = rank,
                             .local_size = RANKS, .job = job, .insecure = 1, .timeout_ms = 60000 };
-    dtp_ckpt_save_opts save = { .size = sizeof(save), .keep_last = 2 };
     dtp_group *group = NULL;
     dtp_ckpt_tensor t[3];
     int64_t box[2][2][2];
@@ -107,7 +133,7 @@ static void run_rank(int rank, const char *job, uint64_t step, int ready)
     }
     if (write(ready, "", 1) != 1)
         _exit(3);
-    if (dtp_ckpt_save(ctx, group, dir, step, t, 3, &save, &err) < 0) {
+    if (save_either(ctx, group, step, t, COLUMNS * 4, &err) < 0) {
         if (err.status == DTP_ERR_PEER)
             _exit(2);
         fprintf(stderr, "rank %d: %s\n", rank, err.text);
@@ -231,6 +257,7 @@ static void test_killed_saves_leave_the_previous_or_the_new_step(void **state)
     check_step(ctx, step);
     for (int round = 0; round < rounds; round++) {
         bool acked = false;
+        way = check_random(&seed) % WAYS;
         start(&g, step + 1);
         kill_all(&g, &seed, longest_ns);
         finish(&g);
@@ -263,6 +290,7 @@ static void test_death_of_one_rank_is_told_to_the_others(void **state)
     start(&g, step);
     finish(&g);
     for (int round = 0; round < 8; round++) {
+        way = (uint64_t)round;
         start(&g, step + 1);
         sleep_ns((int64_t)(check_random(&seed) % 15000000));
         kill(g.pids[round % RANKS], SIGKILL);
@@ -272,6 +300,79 @@ static void test_death_of_one_rank_is_told_to_the_others(void **state)
         step = check_left(ctx, &g, step);
     }
     print_message("8 deaths: %d ranks were told\n", n_told);
+    dtp_ctx_close(ctx);
+}
+
+/* ---- several writers at once ---- */
+
+enum { WRITERS = 3, SHARED_STEPS = 40 };
+
+/* A job of one that saves steps as it comes to them; exits with the newest that was acknowledged. */
+static void write_alone(uint64_t first, uint64_t seed)
+{
+    const int64_t half = rows / 2;
+    static const int64_t b_shape[] = { COLUMNS };
+    dtp_ckpt_tensor t[] = {
+        { sizeof(*t), "w", DTP_F32, 2, shape_wv(), NULL, NULL, malloc((size_t)(half * COLUMNS) * 4) },
+        { sizeof(*t), "v", DTP_U32, 2, shape_wv(), NULL, NULL, malloc((size_t)(half * COLUMNS) * 4) },
+        { sizeof(*t), "b", DTP_I32, 1, b_shape, NULL, NULL, malloc(COLUMNS * 4) },
+    };
+    int newest = 0;
+    dtp_ctx *ctx = NULL;
+    dtp_error err = { 0 };
+
+    if (dtp_ctx_open(NULL, &ctx, &err) < 0)
+        _exit(255);
+    for (int i = 1; i <= SHARED_STEPS; i++) {
+        const uint64_t step = first + (uint64_t)i;
+        way = check_random(&seed) % WAYS;
+        fill(t[0].data, step, 0, 0, half, 0, COLUMNS);
+        fill(t[1].data, step, 1, 0, half, 0, COLUMNS);
+        fill(t[2].data, step, 2, 0, 1, 0, COLUMNS);
+        const dtp_status st = save_either(ctx, NULL, step, t, COLUMNS * 4, &err);
+        if (st >= 0)
+            newest = i;
+        else if (st != DTP_ERR_BUSY && st != DTP_ERR_EXISTS) {
+            fprintf(stderr, "step %llu: %s\n", (unsigned long long)step, err.text);
+            _exit(254);
+        }
+        if (check_random(&seed) % 4 == 0)
+            dtp_ckpt_gc(ctx, dir, NULL, &err);
+    }
+    dtp_ctx_close(ctx);
+    _exit(newest);
+}
+
+static void test_writers_of_one_folder_do_not_harm_each_other(void **state)
+{
+    uint64_t seed = check_seed(), first = 0, step = 0;
+    pid_t pids[WRITERS];
+    dtp_ctx *ctx = NULL;
+    int newest = 0;
+
+    (void)state;
+    rows = 1024;
+    assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
+    assert_ok(dtp_ckpt_latest(ctx, dir, &first, ERR));
+    first += 100;
+    fflush(NULL);
+    for (int i = 0; i < WRITERS; i++) {
+        const uint64_t own = check_random(&seed);
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            write_alone(first, own);
+        }
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= SHARED_STEPS);
+        newest = newest > WEXITSTATUS(status) ? newest : WEXITSTATUS(status);
+    }
+    assert_ok(dtp_ckpt_latest(ctx, dir, &step, ERR));
+    assert_int_equal(step, first + (uint64_t)newest);
+    check_step(ctx, step);
     dtp_ctx_close(ctx);
 }
 
@@ -313,6 +414,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_saves_leave_the_previous_or_the_new_step),
         cmocka_unit_test(test_death_of_one_rank_is_told_to_the_others),
+        cmocka_unit_test(test_writers_of_one_folder_do_not_harm_each_other),
     };
 
     return cmocka_run_group_tests(tests, make_dir, drop_dir);
