@@ -20,4 +20,10 @@ typedef struct record_head {
 /* Recorder's, in any program: marks that something was promised. Absent where it is not preloaded. */
 void crash_mark(uint64_t what) __attribute__((weak));
 
+enum { CRASH_SHORT = -1 };      /* instead of an error: a write of fewer bytes */
+
+/* The nth call about the folder from now on, of this process, fails with an error, or CRASH_SHORT. */
+void crash_fail(long nth, int how) __attribute__((weak));
+int crash_fail_is_over(void) __attribute__((weak));
+
 #endif /* DTP_TESTS_CRASH_RECORD_H */

@@ -67,6 +67,39 @@ typedef int (*fd_fn)(int);
 typedef int (*path_fn)(const char *);
 typedef int (*two_fn)(const char *, const char *);
 
+/* ---- failing on demand ---- */
+
+static _Atomic long fail_left;  /* calls about our files until one fails; 0: none will */
+static _Atomic int fail_how;
+
+EXPORT void crash_fail(long nth, int how)
+{
+    fail_how = how;
+    fail_left = nth;
+}
+
+EXPORT int crash_fail_is_over(void)
+{
+    return fail_left == 0;
+}
+
+/* Whether this call is the one, and may fail so; sets errno. */
+static bool fails(bool may_interrupt)
+{
+    if (fail_left == 0 || --fail_left > 0 || fail_how == CRASH_SHORT || (fail_how == EINTR && !may_interrupt))
+        return false;
+    errno = fail_how;
+    return true;
+}
+
+/* The same for a write of `*bytes`, which may become fewer. */
+static bool fails_to_write(size_t *bytes)
+{
+    if (fail_left == 1 && fail_how == CRASH_SHORT && *bytes > 1)
+        *bytes /= 2;
+    return fails(true);
+}
+
 /* ---- the log ---- */
 
 static void open_log(void)
@@ -232,7 +265,7 @@ static void after_open(opening *o, int fd, int flags)
         if ((flags & O_ACCMODE) == O_RDONLY || !enter())                                           \
             return REAL(symbol, open_fn)(path, flags, mode);                                       \
         before_open(&o, AT_FDCWD, path);                                                           \
-        const int fd = REAL(symbol, open_fn)(path, flags, mode);                                   \
+        const int fd = o.ours && fails(true) ? -1 : REAL(symbol, open_fn)(path, flags, mode);      \
         after_open(&o, fd, flags);                                                                 \
         leave();                                                                                   \
         return fd;                                                                                 \
@@ -249,7 +282,8 @@ static void after_open(opening *o, int fd, int flags)
         if ((flags & O_ACCMODE) == O_RDONLY || !enter())                                           \
             return REAL(symbol, openat_fn)(at_fd, path, flags, mode);                              \
         before_open(&o, at_fd, path);                                                              \
-        const int fd = REAL(symbol, openat_fn)(at_fd, path, flags, mode);                          \
+        const int fd =                                                                             \
+            o.ours && fails(true) ? -1 : REAL(symbol, openat_fn)(at_fd, path, flags, mode);        \
         after_open(&o, fd, flags);                                                                 \
         leave();                                                                                   \
         return fd;                                                                                 \
@@ -306,7 +340,7 @@ EXPORT ssize_t write(int fd, const void *data, size_t bytes)
     const uint64_t at = k ? place(fd, &s) : 0;
     if (!k)
         leave();                /* a pipe may block */
-    const ssize_t n = REAL(write, write_fn)(fd, data, bytes);
+    const ssize_t n = k && fails_to_write(&bytes) ? -1 : REAL(write, write_fn)(fd, data, bytes);
     if (k) {
         wrote(k, at, data, n);
         leave();
@@ -321,7 +355,8 @@ EXPORT ssize_t write(int fd, const void *data, size_t bytes)
         if (n_files == 0 || !enter())                                                              \
             return REAL(symbol, pwrite_fn)(fd, data, bytes, at);                                   \
         const known *k = of_fd(fd, &s);                                                            \
-        const ssize_t n = REAL(symbol, pwrite_fn)(fd, data, bytes, at);                            \
+        const ssize_t n =                                                                          \
+            k && fails_to_write(&bytes) ? -1 : REAL(symbol, pwrite_fn)(fd, data, bytes, at);       \
         if (k)                                                                                     \
             wrote(k, (uint64_t)at, data, n);                                                       \
         leave();                                                                                   \
@@ -360,9 +395,10 @@ static void resized(int fd, int rc, crash_kind kind, uint64_t to)
 #define RESIZE(symbol, params, args, kind, to)                                                     \
     EXPORT int symbol params                                                                       \
     {                                                                                              \
+        struct stat s;                                                                             \
         if (n_files == 0 || !enter())                                                              \
             return REAL(symbol, int (*) params)args;                                               \
-        const int rc = REAL(symbol, int (*) params)args;                                           \
+        const int rc = of_fd(fd, &s) && fails(true) ? -1 : REAL(symbol, int (*) params)args;       \
         resized(fd, rc, kind, (uint64_t)(to));                                                     \
         leave();                                                                                   \
         return rc;                                                                                 \
@@ -382,7 +418,8 @@ static void synced(int fd, int rc)
     char buf[PATH_MAX], link[64], target[PATH_MAX];
     struct stat s;
 
-    if (fstat(fd, &s) < 0)
+    /* Nothing was dropped where a signal came first. */
+    if ((rc < 0 && errno == EINTR) || fstat(fd, &s) < 0)
         return;
     const known *k = find(&s);
     if (k && S_ISREG(s.st_mode))
@@ -397,12 +434,19 @@ static void synced(int fd, int rc)
         say(rc == 0 ? CRASH_SYNC_DIR : CRASH_SYNC_LOST, s.st_ino, path, NULL, 0, NULL, 0);
 }
 
+static bool is_ours(int fd)
+{
+    struct stat s;
+
+    return fstat(fd, &s) == 0 && (S_ISDIR(s.st_mode) || find(&s));
+}
+
 #define SYNC(symbol)                                                                               \
     EXPORT int symbol(int fd)                                                                      \
     {                                                                                              \
         if (!enter())                                                                              \
             return REAL(symbol, fd_fn)(fd);                                                        \
-        const int rc = REAL(symbol, fd_fn)(fd);                                                    \
+        const int rc = is_ours(fd) && fails(true) ? -1 : REAL(symbol, fd_fn)(fd);                  \
         synced(fd, rc);                                                                            \
         leave();                                                                                   \
         return rc;                                                                                 \
@@ -430,9 +474,11 @@ EXPORT int close(int fd)
             know(&s, path);
         }
     }
+    /* Closed all the same, as Linux does. */
     const int rc = REAL(close, fd_fn)(fd);
+    const bool failed = k && fails(true);
     leave();
-    return rc;
+    return failed ? -1 : rc;
 }
 
 /* ---- names ---- */
@@ -467,7 +513,7 @@ static void after_name(naming *n, int rc, crash_kind kind)
         if (!enter())                                                                              \
             return REAL(symbol, int (*) params)args;                                               \
         before_name(&n, fd, path, to_fd, to);                                                      \
-        const int rc = REAL(symbol, int (*) params)args;                                           \
+        const int rc = n.ours && fails(false) ? -1 : REAL(symbol, int (*) params)args;             \
         after_name(&n, rc, kind);                                                                  \
         leave();                                                                                   \
         return rc;                                                                                 \
@@ -498,7 +544,7 @@ EXPORT int mkdir(const char *path, mode_t mode)
 {
     if (!enter())
         return REAL(mkdir, int (*)(const char *, mode_t))(path, mode);
-    const int rc = REAL(mkdir, int (*)(const char *, mode_t))(path, mode);
+    const int rc = fails(false) ? -1 : REAL(mkdir, int (*)(const char *, mode_t))(path, mode);
     made_dir(AT_FDCWD, path, rc);
     leave();
     return rc;
