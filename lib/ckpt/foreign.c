@@ -466,6 +466,10 @@ static dtp_status open_single(dtpi_foreign *f, const char **format_out, dtp_erro
         *format_out = "huggingface";
         return dtpi_foreign_hf_index(f, name, err);
     }
+    if (strcmp(name, ".metadata") == 0) {
+        *format_out = "dcp";
+        return dtpi_foreign_dcp(f, err);
+    }
     return open_by_magic(f, name, format_out, err);
 }
 

@@ -126,6 +126,17 @@ static void test_a_folder_of_dcp_is_read(void **state)
     assert_dcp(hf);
 }
 
+static void test_its_metadata_file_stands_for_the_folder(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+    DTPI_AUTO(load) dtpi_load *l = NULL;
+
+    (void)state;
+    assert_ok(dtpi_files_posix_open(A, &files, ERR));
+    open_fixture(files, "dcp/.metadata", &l);
+    assert_dcp(l);
+}
+
 /* ---- archives of our own ---- */
 
 /* torch._utils._rebuild_tensor_v2(('storage', FloatStorage, '0', 'cpu', 4), OFFSET, (SHAPE,), (STRIDE,), False, ()) */
@@ -342,6 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_state_dict_of_torch_save_is_read),
         cmocka_unit_test(test_a_folder_of_dcp_is_read),
+        cmocka_unit_test(test_its_metadata_file_stands_for_the_folder),
         cmocka_unit_test(test_impossible_tensors_are_refused),
         cmocka_unit_test(test_endless_state_dicts_are_refused),
         cmocka_unit_test(test_no_byte_of_an_archive_is_trusted),
