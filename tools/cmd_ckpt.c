@@ -13,6 +13,8 @@ static const char help[] =
     "       dtp ckpt diff CKPT CKPT [--format FORMAT]\n"
     "       dtp ckpt convert CKPT DIR [--to hf|step] [--max-shard SIZE] [--step N] [--codec CODEC]\n"
     "       dtp ckpt gc DIR [--keep N] [--keep-every K] [--yes]\n"
+    "       dtp ckpt pin DIR STEP\n"
+    "       dtp ckpt unpin DIR STEP\n"
     "\n"
     "Looks after checkpoints. CKPT is a folder of steps (its newest complete one, or STEP), DIR:STEP, the\n"
     "folder of one step, or what others wrote: a safetensors file or folder (Hugging Face), a folder of\n"
@@ -29,6 +31,7 @@ static const char help[] =
     "           it is held in memory)\n"
     "  gc       old steps, and remains of saves: says what would go, removes it with --yes; the newest\n"
     "           complete step, pinned ones and files that others need always stay\n"
+    "  pin      marks a complete step, so that no save and no gc removes it; unpin takes the mark away\n"
     "\n"
     "options:\n"
     "  --format FORMAT   text (the default) or json: one object a line\n"
@@ -62,8 +65,10 @@ static const struct verb {
     { "diff", ckpt_diff, 2, false, " format " },
     { "convert", ckpt_convert, 2, false, " format to max-shard step codec " },
     { "gc", ckpt_gc, 1, false, " format keep keep-every yes " },
+    { "pin", ckpt_pin, 1, true, "" },
+    { "unpin", ckpt_unpin, 1, true, "" },
 };
-static const char verb_names[] = "ls, show, verify, diff, convert or gc";
+static const char verb_names[] = "ls, show, verify, diff, convert, gc, pin or unpin";
 
 static const struct option options[] = {
     { "format", required_argument, NULL, OPT_FORMAT },

@@ -140,6 +140,17 @@ class Ckpt(unittest.TestCase):
         self.assertEqual([s for s in steps if s], [2, 3, 4])
         self.assertIn("ok", self.ok("verify", self.path("steps"), "--all"))
 
+    def test_a_pinned_step_stays(self):
+        for step in (1, 2, 3):
+            self.step(step, float(step), "none")
+        self.ok("pin", self.path("steps"), "1")
+        self.assertRegex(self.ok("ls", self.path("steps")), r" 1  complete .*  pinned\n")
+        self.assertEqual(self.ok("gc", self.path("steps")).splitlines()[0], "would remove step 2")
+        self.ok("unpin", self.path("steps"), "1")
+        self.assertIn("removed step 1", self.ok("gc", self.path("steps"), "--yes"))
+        self.fails("which step", "pin", self.path("steps"))
+        self.fails("step-00000000000000000009", "pin", self.path("steps"), "9")
+
     def test_bars_are_for_terminals(self):
         self.step(1, 1.0)
         for args in (("verify", self.path("steps")), ("convert", self.path("steps"), self.path("m")),

@@ -31,6 +31,8 @@ int ckpt_verify(dtp_ctx *ctx, const ckpt_args *a);
 int ckpt_diff(dtp_ctx *ctx, const ckpt_args *a);
 int ckpt_convert(dtp_ctx *ctx, const ckpt_args *a);
 int ckpt_gc(dtp_ctx *ctx, const ckpt_args *a);
+int ckpt_pin(dtp_ctx *ctx, const ckpt_args *a);
+int ckpt_unpin(dtp_ctx *ctx, const ckpt_args *a);
 
 /* "12.3 MiB" */
 void ckpt_human(uint64_t bytes, char *text_out, size_t room);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gc.c - `dtp ckpt gc`: says which old steps would go, and removes them only when told so. */
+/* gc.c - `dtp ckpt gc` says which old steps would go, and removes them only when told so; `pin` and `unpin`. */
 #include "ckpt/ckpt.h"
 
 typedef struct gc {
@@ -38,4 +38,25 @@ int ckpt_gc(dtp_ctx *ctx, const ckpt_args *a)
     else if (!a->json && !a->yes)
         puts("(nothing was removed: --yes does it)");
     return cmd_finish(&cmd_ckpt);
+}
+
+static int set_pin(dtp_ctx *ctx, const ckpt_args *a, bool pinned)
+{
+    dtp_error err = { 0 };
+
+    if (!a->has_step)
+        return cmd_usage(&cmd_ckpt, "which step is to be %s?", pinned ? "pinned" : "unpinned");
+    if (dtp_ckpt_pin(ctx, a->path, a->step, pinned, &err) < 0)
+        return cmd_fail(&cmd_ckpt, &err);
+    return cmd_finish(&cmd_ckpt);
+}
+
+int ckpt_pin(dtp_ctx *ctx, const ckpt_args *a)
+{
+    return set_pin(ctx, a, true);
+}
+
+int ckpt_unpin(dtp_ctx *ctx, const ckpt_args *a)
+{
+    return set_pin(ctx, a, false);
 }
