@@ -16,7 +16,9 @@ void dtpi_part_name(int32_t rank, int32_t n_ranks, uint64_t id, char name_out[DT
     snprintf(name_out, DTPI_FILE_NAME_MAX, "part-%05d-of-%05d.%016" PRIx64 ".bin", rank, n_ranks, id);
 }
 
-/* A rank's files, and which boxes are in them; the keys by box of the plan. */
+enum { NAME_IS_KEY = 0 };        /* a file's name begins there */
+
+/* A rank's files, and which boxes are in them; the keys by box of the plan, names of tensors left out. */
 static void add_files(const dtpi_new_manifest *what, dtpi_manifest *m, uint32_t *keys, int32_t rank,
                       const dtpi_layout *layout)
 {
@@ -42,6 +44,12 @@ static void add_files(const dtpi_new_manifest *what, dtpi_manifest *m, uint32_t 
     dtpi_buf_append(&m->file_buf, &f, sizeof(f));
     for (size_t i = 0; i < layout->n; i++) {
         const dtpi_piece *p = dtpi_layout_get(layout, i);
+        const dtpi_plan_box *box = &what->plan->boxes[p->box];
+        if (p->key_bytes == what->plan->tensors[box->tensor].name_bytes &&
+            strcmp(dtpi_layout_key(layout, p), dtpi_plan_name(what->plan, box)) == 0) {
+            keys[p->box] = NAME_IS_KEY;
+            continue;
+        }
         keys[p->box] = (uint32_t)m->text.len;
         dtpi_buf_append(&m->text, dtpi_layout_key(layout, p), p->key_bytes + 1);
     }
@@ -82,8 +90,9 @@ static void add_tensors(const dtpi_plan *p, dtpi_manifest *m, const uint32_t *ke
         dtpi_buf_append(&m->dims, dtpi_plan_shape(p, first), first->n_dims * sizeof(int64_t));
         for (size_t i = 0; i < p->tensors[t].n; i++) {
             const dtpi_plan_box *from = &first[i];
-            const uint32_t file = files[from->rank];
-            const dtpi_mf_box b = { .home = file, .key_at = keys[p->tensors[t].first + i],
+            const uint32_t file = files[from->rank], key = keys[p->tensors[t].first + i];
+            const dtpi_mf_box b = { .home = file,
+                                    .key_at = key == NAME_IS_KEY ? tensor.name_at : key,
                                     .dims_at = m->dims.len / sizeof(int64_t), .file = file,
                                     .base = DTPI_NO_BASE };
             dtpi_buf_append(&m->dims, dtpi_plan_offset(p, from), 2 * first->n_dims * sizeof(int64_t));
@@ -133,6 +142,8 @@ static dtp_status build(const dtpi_new_manifest *what, dtpi_manifest *m, dtp_err
     if (st >= 0 && (m->text.failed || m->dims.failed || m->box_buf.failed || m->tensor_buf.failed ||
                     m->file_buf.failed || m->meta.failed))
         return dtpi_fail_nomem(err, 0);
+    if (st >= 0 && m->text.len > UINT32_MAX)
+        return dtpi_fail(err, DTP_ERR_LIMIT, "the names of one checkpoint are too long");
     /* What we write is what we would accept. */
     return st < 0 ? st : dtpi_manifest_check(m, "manifest.json", err);
 }

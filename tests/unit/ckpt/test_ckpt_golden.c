@@ -37,13 +37,110 @@ static void write_one(const char *dir, const char *name, dtp_codec codec)
     ranks_free(r, 2);
 }
 
-static dtp_status open_golden(const char *name, dtpi_files *files, dtpi_load **l)
+/* ---- steps that refer to steps before them ---- */
+
+enum { N_WEIGHTS = 8000, FIRST = 40, LAST = 42 };
+static const int64_t d_shape[] = { N_WEIGHTS };
+
+/* bf16 weights that change a little from step to step. */
+static void weights_of(uint64_t step, uint8_t *out)
+{
+    for (uint64_t i = 0; i < 2 * N_WEIGHTS; i++) {
+        out[i] = known_byte(5, i);
+        if (i % 2)
+            out[i] = (uint8_t)(0x3c + out[i] % 4);
+        else if (i % 26 == 0)
+            out[i] ^= (uint8_t)((step - FIRST) & 3);
+    }
+}
+
+/* Weights stored as XOR, a frozen tensor that the first step has, and two that are equal. */
+static void write_delta(const char *dir)
+{
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+    char path[DTPI_PATH_MAX];
+    rank_run r[2];
+
+    assert_ok(dtpi_files_posix_open(A, &files, ERR));
+    assert_ok(dtpi_path_join(path, dir, "delta", ERR));
+    ranks_init(r, 2, files, path);
+    for (int i = 0; i < 2; i++) {
+        r[i].opts.codec = DTP_CODEC_PLANES;
+        r[i].opts.chunk_bytes = 4096;
+        r[i].opts.delta = 1;
+    }
+    give(&r[0], "weights", DTP_BF16, 1, d_shape, NULL, NULL, 0);
+    give(&r[1], "frozen", DTP_I32, 1, d_shape, NULL, NULL, 6);
+    give(&r[1], "tied.a", DTP_U8, 1, d_shape, NULL, NULL, 7);
+    give(&r[1], "tied.b", DTP_U8, 1, d_shape, NULL, NULL, 7);
+    for (uint64_t step = FIRST; step <= LAST; step++) {
+        weights_of(step, r[0].tensors[0].data);
+        assert_ok(ranks_save(r, 2, step));
+    }
+    ranks_free(r, 2);
+}
+
+static dtp_status open_golden_step(const char *name, uint64_t step, dtpi_files *files, dtpi_load **l)
 {
     const char *source = getenv("DTP_TEST_SOURCE");
     char path[DTPI_PATH_MAX];
 
     snprintf(path, sizeof(path), "%s/tests/data/ckpt/%s", source ? source : ".", name);
-    return dtpi_load_open(A, files, path, 42, l, ERR);
+    return dtpi_load_open(A, files, path, step, l, ERR);
+}
+
+static void test_good_steps_that_refer_to_others_stay_readable(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+    static uint8_t want[2 * N_WEIGHTS], got[2 * N_WEIGHTS];
+
+    (void)state;
+    assert_ok(dtpi_files_posix_open(A, &files, ERR));
+    for (uint64_t step = FIRST; step <= LAST; step++) {
+        DTPI_AUTO(load) dtpi_load *l = NULL;
+        const dtp_ckpt_tensor t = { sizeof(t), "weights", DTP_BF16, 1, d_shape, NULL, NULL, got };
+        assert_ok(open_golden_step("v2-delta", step, files, &l));
+        assert_int_equal(l->m.n_lineage, step - FIRST);
+        assert_ok(dtpi_load_verify(l, NULL, NULL, ERR));
+        assert_ok(dtpi_load_read(l, &t, ERR));
+        weights_of(step, want);
+        assert_memory_equal(got, want, sizeof(want));
+        assert_ok(read_known(l, "frozen", DTP_I32, 1, d_shape, NULL, NULL, 6));
+        assert_ok(read_known(l, "tied.a", DTP_U8, 1, d_shape, NULL, NULL, 7));
+        assert_ok(read_known(l, "tied.b", DTP_U8, 1, d_shape, NULL, NULL, 7));
+        assert_true(step == FIRST || dtpi_mf_n_files(&l->m) > l->m.n_own_files);
+        assert_true(step == FIRST || l->m.base_buf.len > 0);
+    }
+}
+
+static void test_bad_steps_that_refer_to_others_stay_refused(void **state)
+{
+    static const struct {
+        const char *name;
+        dtp_status want;
+        const char *text;
+    } cases[] = {
+        { "v2-bad-delta-missing", DTP_ERR_NOT_FOUND, "step-00000000000000000040/shard-00000-of-00002" },
+        { "v2-bad-delta-flip", DTP_ERR_CORRUPT, "step 40: shard-00000-of-00002" },
+    };
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+
+    (void)state;
+    assert_ok(dtpi_files_posix_open(A, &files, ERR));
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(cases); i++) {
+        DTPI_AUTO(load) dtpi_load *l = NULL;
+        dtp_status st = open_golden_step(cases[i].name, LAST, files, &l);
+        if (st >= 0)
+            st = dtpi_load_verify(l, NULL, NULL, ERR);
+        if (st != cases[i].want)
+            fail_msg("%s: %s: %s", cases[i].name, dtp_status_name(st), check_err.text);
+        assert_text(cases[i].text);
+    }
+}
+
+static dtp_status open_golden(const char *name, dtpi_files *files, dtpi_load **l)
+{
+    return open_golden_step(name, 42, files, l);
 }
 
 static void test_good_checkpoints_stay_readable(void **state)
@@ -110,6 +207,7 @@ static void test_write(void **state)
     write_one(*state, "good", DTP_CODEC_NONE);
     write_one(*state, "good-zstd", DTP_CODEC_ZSTD);
     write_one(*state, "good-planes", DTP_CODEC_PLANES);
+    write_delta(*state);
 }
 
 int main(int argc, char **argv)
@@ -117,6 +215,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good_checkpoints_stay_readable),
         cmocka_unit_test(test_bad_checkpoints_stay_refused),
+        cmocka_unit_test(test_good_steps_that_refer_to_others_stay_readable),
+        cmocka_unit_test(test_bad_steps_that_refer_to_others_stay_refused),
     };
 
     if (argc == 3 && strcmp(argv[1], "write") == 0) {
