@@ -57,6 +57,34 @@ func OpenCkpt(c *Context, dir string, step uint64) (*Ckpt, error) {
 	return k, nil
 }
 
+// OpenCkptPath opens what lies at path: the folder of a step, a safetensors file, or what others wrote, such
+// as a Hugging Face model; CkptInfo.Format says which.
+func OpenCkptPath(c *Context, path string) (*Ckpt, error) {
+	text := C.CString(path)
+	defer C.free(unsafe.Pointer(text))
+	k := &Ckpt{c: c}
+	err := c.call(context.Background(), func(detail *C.dtp_error) C.dtp_status {
+		return C.dtp_ckpt_open_path(c.ptr, text, &k.ptr, detail)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// PinCkpt pins a complete step, so that no save removes it, or takes the pin away.
+func PinCkpt(c *Context, dir string, step uint64, pinned bool) error {
+	text := C.CString(dir)
+	defer C.free(unsafe.Pointer(text))
+	pin := C.int(0)
+	if pinned {
+		pin = 1
+	}
+	return c.call(context.Background(), func(detail *C.dtp_error) C.dtp_status {
+		return C.dtp_ckpt_pin(c.ptr, text, C.uint64_t(step), pin, detail)
+	})
+}
+
 // Close closes the checkpoint.
 func (k *Ckpt) Close() error {
 	if k.ptr == nil {
@@ -78,6 +106,9 @@ type CkptInfo struct {
 	Bytes       uint64 // of tensor data, before the codec
 	StoredBytes uint64
 	MetaJSON    string
+	Format      string // "dtp-ckpt", or what others wrote: "safetensors", "huggingface", ...
+	// HasChecksums says whether what is read is verified.
+	HasChecksums bool
 }
 
 // Info is about the whole step.
@@ -92,7 +123,8 @@ func (k *Ckpt) Info() (CkptInfo, error) {
 		return CkptInfo{}, err
 	}
 	return CkptInfo{uint64(i.step), int(i.world_size), int(i.n_tensors), int(i.n_shards),
-		uint64(i.bytes), uint64(i.stored_bytes), C.GoString(i.meta_json)}, nil
+		uint64(i.bytes), uint64(i.stored_bytes), C.GoString(i.meta_json),
+		C.GoString(i.format), i.has_checksums != 0}, nil
 }
 
 // Tensor is a stored tensor.
@@ -100,7 +132,8 @@ type Tensor struct {
 	Name      string
 	Dtype     string // "f32", "bf16", ...
 	Shape     []int64
-	ElemBytes int
+	ElemBytes int // 0 for types of less than a byte
+	ElemBits  int
 }
 
 // Tensors are all tensors of the step, by name.
@@ -146,7 +179,7 @@ func (k *Ckpt) tensor(i C.uint32_t) (Tensor, error) {
 		shape[d] = int64(unsafe.Slice(t.shape, int(t.n_dims))[d])
 	}
 	return Tensor{C.GoString(t.name), C.GoString(C.dtp_dtype_name(t.dtype)), shape,
-		int(C.dtp_dtype_bytes(t.dtype))}, nil
+		int(C.dtp_dtype_bytes(t.dtype)), int(C.dtp_dtype_bits(t.dtype))}, nil
 }
 
 // Box is a part of a tensor: Extent elements from Offset in each dimension.
@@ -166,7 +199,7 @@ func (k *Ckpt) Read(ctx context.Context, name string, box *Box) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	data := make([]byte, n*int64(t.ElemBytes))
+	data := make([]byte, (n*int64(t.ElemBits)+7)/8)
 	return data, k.read(ctx, t, C.dtp_dtype_parse(dtype), box, firstByte(data))
 }
 

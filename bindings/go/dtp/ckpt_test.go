@@ -51,11 +51,46 @@ func TestCheckpointTellsWhatIsInIt(t *testing.T) {
 	}
 	tensors, err := k.Tensors()
 	want := []dtp.Tensor{
-		{Name: "n", Dtype: "i64", Shape: []int64{}, ElemBytes: 8},
-		{Name: "w", Dtype: "f32", Shape: []int64{3, 4}, ElemBytes: 4},
+		{Name: "n", Dtype: "i64", Shape: []int64{}, ElemBytes: 8, ElemBits: 64},
+		{Name: "w", Dtype: "f32", Shape: []int64{3, 4}, ElemBytes: 4, ElemBits: 32},
 	}
 	if err != nil || !reflect.DeepEqual(tensors, want) {
 		t.Error(tensors, err)
+	}
+}
+
+func TestFilesOfOthersAreOpened(t *testing.T) {
+	header := `{"x":{"dtype":"F4","shape":[2,4],"data_offsets":[0,4]}}     `
+	file := filepath.Join(t.TempDir(), "model.safetensors")
+	data := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"\x01\x23\x45\x67"...)
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := dtp.OpenCkptPath(open(t), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	info, err := k.Info()
+	if err != nil || info.Format != "safetensors" || info.HasChecksums {
+		t.Error(info, err)
+	}
+	row, err := k.Read(background, "x", &dtp.Box{Offset: []int64{1, 0}, Extent: []int64{1, 4}})
+	if err != nil || string(row) != "\x45\x67" {
+		t.Error(row, err)
+	}
+}
+
+func TestPinnedStepsAreComplete(t *testing.T) {
+	_, dir := saved(t)
+	c := open(t)
+	for _, pinned := range []bool{true, false} {
+		if err := dtp.PinCkpt(c, dir, 5, pinned); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := dtp.PinCkpt(c, dir, 6, true); !errors.Is(err, dtp.ErrNotFound) {
+		t.Error(err)
 	}
 }
 
