@@ -13,7 +13,7 @@ node is a scalar itself, or a list that begins with what it is:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 KEY = "dtp.state"  # of the tree among the metadata
@@ -75,8 +75,10 @@ def flatten(state: Any) -> Flat:
     def add(path: Path, value: Any) -> None:
         name = name_of(path)
         if name in paths:
-            raise ValueError(f"two tensors are called {name}: {paths[name]} and {path}")
-        paths[name], tensors[name] = path, value
+            raise ValueError(f"two values are called {name}: {paths[name]} and {path}")
+        paths[name] = path
+        if not is_scalar(value):
+            tensors[name] = value
 
     tree = _encode((), state, add)
     return Flat(tensors, None if plain else {"version": VERSION, "tree": tree})
@@ -86,13 +88,10 @@ def _is_bytes(value: Any) -> bool:
     return isinstance(value, (bytes, bytearray))
 
 
-def _encode(path: Path, value: Any, add: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return ["f", repr(float(value))]
-    if isinstance(value, float):
-        return float(value)
+def _encode(path: Path, value: Any, add: Callable[[Path, Any], None]) -> Any:
     if is_scalar(value):
-        return value
+        add(path, value)
+        return _encode_scalar(value)
     if is_container(value):
         nodes = [(k, _encode((*path, k), v, add)) for k, v in _items(value)]
         if not isinstance(value, Mapping):
@@ -105,6 +104,12 @@ def _encode(path: Path, value: Any, add: Any) -> Any:
         return ["m", [[key, node] for key, node in nodes]]
     add(path, value)
     return ["b"] if _is_bytes(value) else ["t"]
+
+
+def _encode_scalar(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return float(value) if math.isfinite(value) else ["f", repr(float(value))]
 
 
 def _tree(stored: Any) -> Any:

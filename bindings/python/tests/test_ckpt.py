@@ -90,11 +90,12 @@ def test_several_shards_of_a_tensor_make_it_whole(tmp_path: Path) -> None:
     ("tensors", "error", "text"),
     [
         ({"w": [1.0, 1j]}, TypeError, "tensor w.1: a complex is no array"),
+        ({"w": {1: 2, "1": 3}}, ValueError, "two values are called w.1"),
         ({"w": {(1, 2): 3}}, TypeError, "state w: a tuple is no key"),
         (
             {"w": {"x.y": np.ones(1), "x": {"y": np.ones(1)}}},
             ValueError,
-            "two tensors are called w.x.y",
+            "two values are called w.x.y",
         ),
         ({"w": np.zeros(3, object)}, TypeError, "tensor w: elements of type 'O'"),
         ({"w": dtp.Shard(np.zeros(3), (3, 3), (0, 0))}, ValueError, "tensor w: an array of 1 dim"),
