@@ -257,6 +257,7 @@ int ckpt_run_rank(dtp_group *group, void *user)
     rank_run r = { .p = p, .group = group, .ctx = dtpi_group_ctx(group), .rank = dtp_group_rank(group) };
 
     signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     bool ok = ckpt_state_make(&r.state, p->o, p->tile, r.rank, p->n_ranks, p->by_columns);
     r.scratch_bytes = p->kind == CKPT_STALLS ? r.state.bytes : DTPI_MIN(r.state.bytes, 128ull << 20);
     r.scratch = ok ? aligned_alloc(4096, r.scratch_bytes + 4096) : NULL;

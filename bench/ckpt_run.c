@@ -18,6 +18,7 @@
 #include "base/base.h"
 #include "ckpt.h"
 
+/* The files are removed all the same. */
 static volatile sig_atomic_t stopped;
 
 static void on_interrupt(int sig)
@@ -196,7 +197,7 @@ static int run_all(const ckpt_options *o, ckpt_shared *sh, const uint8_t *tile)
 int ckpt_run_files(ckpt_options *o)
 {
     ckpt_shared *sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct sigaction stop = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART }, before;
+    struct sigaction stop = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART }, before, before_term;
     int rc = BENCH_FAILED;
 
     if (snprintf(o->work, sizeof(o->work), "%s/dtp-bench.%d", o->dir, (int)getpid()) >= (int)sizeof(o->work))
@@ -206,6 +207,7 @@ int ckpt_run_files(ckpt_options *o)
         return BENCH_FAILED;
     }
     sigaction(SIGINT, &stop, &before);
+    sigaction(SIGTERM, &stop, &before_term);
     uint8_t *tile = ckpt_make_tile(o->type, o->seed);
     if (sh != MAP_FAILED && tile)
         rc = run_all(o, sh, tile);
@@ -214,5 +216,6 @@ int ckpt_run_files(ckpt_options *o)
     free(tile);
     ckpt_remove_tree(o->work);
     sigaction(SIGINT, &before, NULL);
+    sigaction(SIGTERM, &before_term, NULL);
     return rc;
 }
