@@ -21,7 +21,7 @@ static dtp_group_opts opts_of(const char *job, int rank, int n)
     o.world_size = n;
     o.job = job;
     o.secret = secret;
-    o.timeout_ms = 10000;
+    o.timeout_ms = 25000;
     return o;
 }
 
@@ -190,7 +190,7 @@ static void big_and_many(int rank, int n, void *job)
         RANK_OK(dtpi_group_allgather_start(g, DTPI_LANE_CKPT, mine, piece, INT64_MAX, &ops[i], ERR));
     RANK_OK(dtp_group_barrier(g, 0, ERR));
     for (int i = 29; i >= 0; i--) {
-        RANK_OK(dtp_op_wait(ops[i], 10000, ERR));
+        RANK_OK(dtp_op_wait(ops[i], 25000, ERR));
         const dtpi_gathered *all = dtpi_group_gathered(ops[i]);
         RANK_CHECK(all->bytes == piece * (size_t)n && all->data[0] == 1 &&
                    all->data[all->bytes - 1] == n);
