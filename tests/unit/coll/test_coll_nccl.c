@@ -27,8 +27,8 @@ struct job {
     int starves;                /* has no memory for a number of every rank, once; plus one */
 };
 
-/* Fails one allocation of a size. */
-static size_t fail_bytes;
+/* Fails one allocation of a size, in the thread that says so. */
+static _Thread_local size_t fail_bytes;
 
 static void *starving_alloc(void *user, size_t bytes, size_t align)
 {
