@@ -14,6 +14,7 @@
 #include "ckpt/torch_zip.h"
 
 #define METADATA_MAX (1ull << 30)
+enum { NAME_MAX_BYTES = 1023 };
 
 /* Where something is stored: an entry of storage_data. */
 typedef struct stored {
@@ -37,6 +38,7 @@ typedef struct dcp {
     dtpi_pickle p;
     stored *stored;
     size_t n_stored;
+    uint64_t n_chunks;          /* looked at: a list of them may be shared without end */
     dtpi_buf wanted;
     dtpi_buf raw;               /* JSON texts: names of what is bytes */
     dtp_error *err;
@@ -93,10 +95,11 @@ static dtp_status read_stored(const dcp *d, const dtpi_pk_node *key, const dtpi_
 
     *out = (stored){ .name = dtpi_pk_field(p, key, "fqn"),
                      .path = dtpi_pk_field(p, value, "relative_path") };
-    if (!dtpi_pk_is_object(key, DTPI_PK_INDEX) || !dtpi_pk_is(out->name, DTPI_PK_TEXT))
+    if (!dtpi_pk_is_object(key, DTPI_PK_INDEX) || !dtpi_pk_is(out->name, DTPI_PK_TEXT) ||
+        out->name->n > NAME_MAX_BYTES)
         return bad(d, "a key of storage_data is not understood");
     if (!dtpi_pk_is_object(value, DTPI_PK_STORAGE_INFO) || !dtpi_pk_is(out->path, DTPI_PK_TEXT) ||
-        !dtpi_pk_is(at, DTPI_PK_INT) || !dtpi_pk_is(bytes, DTPI_PK_INT) || at->i < 0 ||
+        out->path->n > NAME_MAX_BYTES || !dtpi_pk_is(at, DTPI_PK_INT) || !dtpi_pk_is(bytes, DTPI_PK_INT) || at->i < 0 ||
         bytes->i < 0)
         return bad(d, "an entry of storage_data is not understood");
     if (offset && offset->kind != DTPI_PK_NONE &&
@@ -178,6 +181,10 @@ static dtp_status want_chunk(dcp *d, const dtpi_pk_node *name, const dtpi_pk_nod
     int64_t sizes[DTP_CKPT_MAX_DIMS];
     uint32_t n = 0;
 
+    /* A chunk that is an object of its own takes more than a byte. */
+    if (++d->n_chunks > d->p.bytes)
+        return dtpi_fail(d->err, DTP_ERR_LIMIT, "%s/%s: chunks are shared without end", d->f->root,
+                         metadata_name);
     w->sizes = dtpi_pk_field(&d->p, chunk, "sizes");
     if (!dtpi_pk_is_object(chunk, DTPI_PK_CHUNK) ||
         !dtpi_pk_ints(&d->p, w->sizes, DTP_CKPT_MAX_DIMS, sizes, &n) ||
@@ -329,7 +336,7 @@ static dtp_status add_tensor(dcp *d, const wanted *w, uint32_t file, const char 
 
 static dtp_status add_wanted(dcp *d, const wanted *w)
 {
-    char path[1024];
+    char path[NAME_MAX_BYTES + 1];
     uint64_t bytes = 0;
     uint32_t file = 0;
 

@@ -178,7 +178,7 @@ static dtp_status walk_all(dtpi_torch_zip *z, dtp_error *err)
         .name = dtpi_buf_init(a),
         .values = dtpi_buf_init(a),
         .left_out = dtpi_buf_init(a),
-        .most = (4u << 20) + 64 * (uint64_t)z->pickle.bytes,
+        .most = (64u << 10) + 64 * (uint64_t)z->pickle.bytes,
         .err = err,
     };
 

@@ -12,7 +12,7 @@
 #include "ckpt/pickle_names.h"
 
 #define MARK UINT32_MAX
-enum { MAX_NODES = 1 << 30, N_SHARED = 4 };
+enum { MAX_NODES = 1 << 30, N_SHARED = 4, MAX_FIELDS = 32 };
 /* Nodes that every pickle has: values that cannot change are made once. */
 enum { NODE_NONE, NODE_FALSE, NODE_TRUE, NODE_EMPTY };
 
@@ -57,8 +57,11 @@ const dtpi_pk_node *dtpi_pk_get(const dtpi_pickle *p, const dtpi_pk_node *dict, 
 
 const dtpi_pk_node *dtpi_pk_field(const dtpi_pickle *p, const dtpi_pk_node *object, const char *key)
 {
-    return dtpi_pk_is(object, DTPI_PK_OBJECT) ? dtpi_pk_get(p, dtpi_pk_kid(p, object, 1), key)
-                                              : NULL;
+    const dtpi_pk_node *state =
+        dtpi_pk_is(object, DTPI_PK_OBJECT) ? dtpi_pk_kid(p, object, 1) : NULL;
+
+    /* A state that many objects share is searched many times: it must be as small as states are. */
+    return state && state->n <= 2 * MAX_FIELDS ? dtpi_pk_get(p, state, key) : NULL;
 }
 
 bool dtpi_pk_ints(const dtpi_pickle *p, const dtpi_pk_node *n, uint32_t max, int64_t *out,

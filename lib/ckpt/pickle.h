@@ -99,7 +99,7 @@ bool dtpi_pk_is_object(const dtpi_pk_node *n, dtpi_pk_name name);
 bool dtpi_pk_is_text(const dtpi_pickle *p, const dtpi_pk_node *n, const char *text);
 /* Value of a text key of a dict, the last one; NULL. */
 const dtpi_pk_node *dtpi_pk_get(const dtpi_pickle *p, const dtpi_pk_node *dict, const char *key);
-/* A field of an object whose state is a dict; NULL. */
+/* A field of an object whose state is a dict of at most 32; NULL. */
 const dtpi_pk_node *dtpi_pk_field(const dtpi_pickle *p, const dtpi_pk_node *object, const char *key);
 /* A tuple, list or torch.Size of integers, at most `max`; false for anything else. */
 bool dtpi_pk_ints(const dtpi_pickle *p, const dtpi_pk_node *n, uint32_t max, int64_t *out,

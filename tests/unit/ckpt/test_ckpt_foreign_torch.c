@@ -348,6 +348,62 @@ static void test_the_metadata_of_dcp_is_not_trusted(void **state)
     }
 }
 
+static void put_text(dtpi_buf *b, const char *text)
+{
+    dtpi_buf_append(b, "X", 1);
+    put_le(b, strlen(text), 4);
+    dtpi_buf_append(b, text, strlen(text));
+}
+
+#define META "ctorch.distributed.checkpoint.metadata\n"
+
+/* A thousand tensors share one list that holds one empty chunk a thousand times. */
+static void test_chunks_shared_without_end_are_refused(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = fresh_files();
+    dtpi_buf b = dtpi_buf_init(A);
+    dtpi_load *l = NULL;
+    char name[16];
+
+    (void)state;
+    dtpi_buf_printf(&b, "\x80\x02" META "Metadata\n)\x81}(");
+    put_text(&b, "storage_data");
+    dtpi_buf_append(&b, "}", 1);
+    put_text(&b, "state_dict_metadata");
+    dtpi_buf_append(&b, "}(", 2);
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof(name), "t%d", i);
+        put_text(&b, name);
+        if (i > 0) {
+            dtpi_buf_append(&b, "h\1", 2);
+            continue;
+        }
+        dtpi_buf_printf(&b, META "TensorStorageMetadata\n)\x81}(");
+        put_text(&b, "properties");
+        dtpi_buf_printf(&b, META "TensorProperties\n)\x81" "ctorch\nfloat32\n\x85" "b");
+        put_text(&b, "size");
+        dtpi_buf_append(&b, "K", 1);
+        put_le(&b, 0, 1);
+        dtpi_buf_append(&b, "\x85", 1);
+        put_text(&b, "chunks");
+        dtpi_buf_printf(&b, "](" META "ChunkStorageMetadata\n)\x81}(");
+        put_text(&b, "offsets");
+        dtpi_buf_append(&b, "K\0\x85", 3);
+        put_text(&b, "sizes");
+        dtpi_buf_append(&b, "K\0\x85ub", 5);
+        dtpi_buf_append(&b, "q\0", 2);
+        for (int k = 0; k < 1000; k++)
+            dtpi_buf_append(&b, "h\0", 2);
+        dtpi_buf_append(&b, "eub", 3);
+        dtpi_buf_append(&b, "q\1", 2);
+    }
+    dtpi_buf_append(&b, "uub.", 4);
+    put_bytes(files, "d/.metadata", b.data, b.len);
+    assert_status(DTP_ERR_LIMIT, dtpi_load_open_path(A, files, "d", &l, ERR));
+    assert_text("shared without end");
+    dtpi_buf_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_no_byte_of_an_archive_is_trusted),
         cmocka_unit_test(test_archives_cut_anywhere_are_refused),
         cmocka_unit_test(test_members_must_be_stored_and_single),
+        cmocka_unit_test(test_chunks_shared_without_end_are_refused),
         cmocka_unit_test(test_the_metadata_of_dcp_is_not_trusted),
     };
 
