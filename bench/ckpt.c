@@ -31,6 +31,7 @@ static const char help[] =
     "      --codec CODEC    none, zstd or planes (default none; codec: planes)\n"
     "      --rounds N       that count, after one to warm up (default 5; codec: 7)\n"
     "      --warm           load from the page cache (default: files are dropped from it before a round)\n"
+    "      --check-whole    read of chunks that are wanted in part nothing else, and do not check them\n"
     "      --no-sync        save without fsync, and plain files too\n"
     "      --fio            also what fio reaches with direct I/O, as many processes and bytes; the best of 3\n"
     "      --timeout MS     for ranks to wait for each other (default 300000)\n"
@@ -48,7 +49,7 @@ static const char help[] =
 
 enum {
     OPT_TYPE = 256, OPT_CODEC, OPT_SIZE, OPT_ROUNDS, OPT_SEED, OPT_FORMAT, OPT_DIR, OPT_RANKS, OPT_TO, OPT_TENSOR,
-    OPT_WARM, OPT_NO_SYNC, OPT_FIO, OPT_TIMEOUT
+    OPT_WARM, OPT_NO_SYNC, OPT_FIO, OPT_TIMEOUT, OPT_CHECK_WHOLE
 };
 
 static const struct option long_options[] = {
@@ -59,6 +60,7 @@ static const struct option long_options[] = {
     { "to", required_argument, NULL, OPT_TO },         { "tensor", required_argument, NULL, OPT_TENSOR },
     { "warm", no_argument, NULL, OPT_WARM },           { "no-sync", no_argument, NULL, OPT_NO_SYNC },
     { "fio", no_argument, NULL, OPT_FIO },             { "timeout", required_argument, NULL, OPT_TIMEOUT },
+    { "check-whole", no_argument, NULL, OPT_CHECK_WHOLE },
     { "help", no_argument, NULL, 'h' },                { NULL, 0, NULL, 0 },
 };
 
@@ -112,6 +114,9 @@ static bool take_option(void *user, int c, const char *value)
         return value[0] && !strchr(value, '\'');
     case OPT_WARM:
         o->warm = true;
+        return true;
+    case OPT_CHECK_WHOLE:
+        o->check_whole = true;
         return true;
     case OPT_NO_SYNC:
         o->no_sync = true;

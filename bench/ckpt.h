@@ -38,7 +38,7 @@ typedef struct ckpt_options {
     const char *codec;
     const ckpt_type *type;              /* NULL: all */
     uint64_t seed;
-    bool json, warm, fio, no_sync;
+    bool json, warm, fio, no_sync, check_whole;
 } ckpt_options;
 
 /* ---- ckpt_codec.c, ckpt_run.c: exit statuses ---- */

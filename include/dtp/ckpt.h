@@ -198,9 +198,22 @@ DTP_API dtp_status dtp_ckpt_get_tensor(const dtp_ckpt *ckpt, uint32_t i, dtp_ckp
 DTP_API dtp_status dtp_ckpt_find(const dtp_ckpt *ckpt, const char *name, uint32_t *i_out,
                                  dtp_error *err);
 
+typedef enum dtp_ckpt_checks {
+    DTP_CKPT_CHECK_ALL = 0,     /* every byte: a chunk of which a part is wanted is read whole */
+    DTP_CKPT_CHECK_WHOLE = 1    /* chunks that are wanted whole; of others only the wanted part is read */
+} dtp_ckpt_checks;
+
 /*
- * Reads boxes into the callers' memory; reads only the bytes it needs and verifies them. dtype and
- * shape must agree with what is stored (shape NULL: not compared).
+ * What dtp_ckpt_read compares with checksums from now on. Loads that cut tensors the other way read
+ * several times less with CHECK_WHOLE: have one process verify the step first. Chunks of a codec are
+ * always read whole. Errors: INVAL. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_set_checks(dtp_ckpt *ckpt, dtp_ckpt_checks checks, dtp_error *err);
+
+/*
+ * Reads boxes into the callers' memory: the chunks that they touch, each of which is compared with its
+ * checksum (see dtp_ckpt_set_checks). dtype and shape must agree with what is stored (shape NULL: not
+ * compared).
  * Errors: NOT_FOUND (tensor or shard), INVAL (dtype or shape differs: names both), RANGE (box), CORRUPT,
  * TRUNCATED, FORMAT, IO, PERM, LIMIT, NOMEM. After a failure the memory holds anything. Threads: ctx.
  * Since 0.1.

@@ -349,6 +349,19 @@ dtp_status dtp_ckpt_read(dtp_ckpt *c, const dtp_ckpt_tensor *tensors, size_t n_t
     return dtpi_noun(err, "ckpt", st);
 }
 
+dtp_status dtp_ckpt_set_checks(dtp_ckpt *c, dtp_ckpt_checks checks, dtp_error *err)
+{
+    if ((unsigned)checks > DTP_CKPT_CHECK_WHOLE)
+        return dtpi_noun(err, "ckpt",
+                         dtpi_fail(err, DTP_ERR_INVAL, "unknown checks %d", (int)checks));
+    const dtp_status st = dtpi_ctx_enter(c->ctx, err);
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    c->load->checks = checks;
+    dtpi_ctx_leave(c->ctx);
+    return DTP_OK;
+}
+
 dtp_status dtp_ckpt_verify(dtp_ckpt *c, void (*progress)(void *user, uint64_t done, uint64_t total),
                            void *user, dtp_error *err)
 {

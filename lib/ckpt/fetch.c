@@ -19,7 +19,8 @@
 enum {
     GROUP_BYTES = 2 << 20,      /* a group is full with it; one chunk may be larger */
     GAP_BYTES = 4096,           /* between neighbours; read and thrown away */
-    ALONE_BYTES = 64 << 10,     /* a chunk of so many is worth a read of its own */
+    ALONE_BYTES = 64 << 10,     /* a chunk of so many is worth a transfer of its own */
+    GROUP_PARTS = 128,          /* short pieces that one member reads one after the other */
     DEPTH = 4,                  /* groups of a member that are under way */
     BUDGET = 24 << 20           /* of all buffers together; one group's is had whatever it takes */
 };
@@ -44,6 +45,7 @@ typedef struct group {
     uint32_t first, end;
     uint64_t lo, hi;
     bool is_direct;
+    bool is_parts;              /* short pieces with gaps, each to its place */
 } group;
 
 struct dtpi_fetch {
@@ -159,11 +161,19 @@ static bool is_direct(const dtpi_fetch_job *j)
     return j->direct && j->stored == j->plain && j->box->base == DTPI_NO_BASE;
 }
 
+static bool is_short_part(const dtpi_fetch_job *j)
+{
+    return j->is_part && j->stored < ALONE_BYTES;
+}
+
 /* The job joins the group before it. */
 static bool joins(const group *g, const dtpi_fetch_job *jobs, const dtpi_fetch_job *j)
 {
     const dtpi_fetch_job *last = &jobs[g->end - 1];
 
+    if (g->is_parts || is_short_part(j))
+        return g->is_parts && is_short_part(j) && j->file == last->file &&
+               g->end - g->first < GROUP_PARTS;
     if (j->file != last->file || j->at + j->stored > g->lo + GROUP_BYTES)
         return false;
     if (g->is_direct)
@@ -186,9 +196,10 @@ static size_t cut_groups(const dtpi_fetch_job *jobs, size_t n, group *out, size_
         } else {
             g = &out[n_groups++];
             *g = (group){ (uint32_t)i, (uint32_t)i + 1, jobs[i].at, jobs[i].at + jobs[i].stored,
-                          is_direct(&jobs[i]) && jobs[i].stored >= ALONE_BYTES };
+                          is_direct(&jobs[i]) && jobs[i].stored >= ALONE_BYTES,
+                          is_short_part(&jobs[i]) };
         }
-        if (!g->is_direct)
+        if (!g->is_direct && !g->is_parts)
             *largest_out = DTPI_MAX(*largest_out, (size_t)(g->hi - g->lo));
         if (!is_direct(&jobs[i]))
             *plain_out = DTPI_MAX(*plain_out, (size_t)jobs[i].plain);
@@ -285,16 +296,37 @@ static dtp_status use_chunk(dtpi_fetch *f, member *m, const dtpi_fetch_job *j,
 
 /* ---- one group ---- */
 
+/* A call each costs less than what lies between them. */
+static void read_parts(dtpi_fetch *f, uint64_t nth)
+{
+    const group *g = &f->groups[nth];
+    dtp_error err = { 0 };
+    dtp_status st = DTP_OK;
+
+    for (uint32_t i = g->first; i < g->end && st >= 0; i++) {
+        const dtpi_fetch_job *j = &f->jobs[i];
+        st = f->l->files->ops->read(j->file, j->at, j->direct, j->stored, &err);
+    }
+    if (st < 0)
+        dtpi_line_fail(&f->line, nth, st, &err);
+}
+
 static void start_group(dtpi_fetch *f, member *m, slot *s)
 {
     const group *g = &f->groups[s->group];
     const dtpi_fetch_job *first = &f->jobs[g->first];
 
+    if (g->is_parts) {
+        read_parts(f, s->group);
+        return;
+    }
     s->is_busy = true;
     s->io = (dtpi_io){ .file = first->file,
                        .at = g->lo,
                        .data = g->is_direct ? first->direct : s->buffer + g->lo % 4096,
                        .bytes = (size_t)(g->hi - g->lo),
+                       /* Who wants a part of a chunk is seldom alone. */
+                       .is_shared = first->want && !first->direct,
                        .user = s };
     dtpi_queue_submit(m->queue, &s->io);
 }
@@ -343,6 +375,19 @@ static void fetch_groups(void *user, uint32_t nth)
     }
 }
 
+/* Most plans are in order already, and of short pieces any order will do. */
+static void sort_jobs(dtpi_fetch_job *jobs, size_t n)
+{
+    bool in_order = true, all_short = true;
+
+    for (size_t i = 0; i < n && (in_order || all_short); i++) {
+        in_order &= i == 0 || by_place(&jobs[i - 1], &jobs[i]) <= 0;
+        all_short &= is_short_part(&jobs[i]);
+    }
+    if (!in_order && !all_short)
+        qsort(jobs, n, sizeof(*jobs), by_place);
+}
+
 static dtp_status run_groups(dtpi_fetch *f, dtpi_fetch_job *jobs, size_t n, group *groups,
                              dtp_error *err)
 {
@@ -350,7 +395,7 @@ static dtp_status run_groups(dtpi_fetch *f, dtpi_fetch_job *jobs, size_t n, grou
     uint32_t n_members;
     bool has_bases = false;
 
-    qsort(jobs, n, sizeof(*jobs), by_place);
+    sort_jobs(jobs, n);
     const size_t n_groups = cut_groups(jobs, n, groups, &largest, &plain);
     for (size_t i = 0; i < n && !has_bases; i++)
         has_bases = jobs[i].box->base != DTPI_NO_BASE;

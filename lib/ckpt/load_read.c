@@ -4,7 +4,8 @@
  *
  * For each stored box that meets a wanted one, the chunks that the common runs touch become jobs; a chunk
  * that lies in one piece in the wanted box goes right there. A chunk is read whole, because only so it can
- * be compared with its sum; where there is none (files of others) only the runs are read.
+ * be compared with its sum; where there is none (files of others), or none is asked for, only the runs are
+ * read.
  */
 #include <inttypes.h>
 
@@ -142,8 +143,10 @@ static dtp_status add_chunk(planner *p, dtpi_fetch_job *job, const dtpi_walk *be
     const bool whole = from <= begin && from + dtpi_bits_bytes(w.run, bits) >= end;
     job->direct =
         whole ? (uint8_t *)job->want->data + dtpi_bits_bytes(w.to, bits) + (begin - from) : NULL;
-    const bool in_runs = !whole && job->box->sums_at == DTPI_NO_SUMS &&
-                         job->box->base == DTPI_NO_BASE && job->stored == job->plain;
+    const bool unchecked =
+        job->box->sums_at == DTPI_NO_SUMS || p->l->checks == DTP_CKPT_CHECK_WHOLE;
+    const bool in_runs = !whole && unchecked && job->box->base == DTPI_NO_BASE &&
+                         job->stored == job->plain;
     return in_runs ? add_runs(p, job, w, err) : add(p, job, err);
 }
 

@@ -107,6 +107,7 @@ struct dtpi_io {
     void *data;                 /* a write only reads it */
     size_t bytes;
     bool is_write;
+    bool is_shared;             /* other processes read the same now: better from the page cache */
     void *user;                 /* the caller's */
     /* after it was given back */
     dtp_status status;          /* OK: all bytes; else as `read` and `write` */

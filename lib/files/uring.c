@@ -347,7 +347,7 @@ static void uring_submit(dtpi_queue *base, dtpi_io *io)
     uring_queue *q = queue_of(base);
     slot *s = free_slot(q);
 
-    if (!s || !q->has_ring || q->is_refused || file_of(io)->direct_fd < 0) {
+    if (!s || !q->has_ring || q->is_refused || io->is_shared || file_of(io)->direct_fd < 0) {
         end_io(q, io, do_plainly(io, 0));
         return;
     }

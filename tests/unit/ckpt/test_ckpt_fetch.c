@@ -123,8 +123,10 @@ static void test_boxes_come_back_whoever_reads_them(void **state)
         save(files, dir, codecs[k % 3], (uint64_t)k);
         assert_ok(dtpi_load_open(A, files, dir, (uint64_t)k, &l, ERR));
         l->ctx = ctx;
-        for (int round = 0; round < 6; round++)
+        for (int round = 0; round < 6; round++) {
+            l->checks = round % 2 ? DTP_CKPT_CHECK_WHOLE : DTP_CKPT_CHECK_ALL;
             read_many(l, &seed);
+        }
         assert_ok(dtpi_load_verify(l, NULL, NULL, ERR));
         dtp_ctx_close(ctx);
     }
@@ -167,6 +169,15 @@ static void test_a_load_reads_little_more_than_it_needs(void **state)
     atomic_store(&n_bytes, 0);
     assert_ok(dtpi_load_read_all(l, t, 1, ERR));
     assert_in_range(atomic_load(&n_bytes), box_bytes(&t[0]), box_bytes(&t[0]) + 3 * 8192);
+
+    /* Columns, unchecked: nothing else. */
+    static const int64_t second[2] = { 0, 300 }, columns[2] = { ROWS, 100 };
+    dtp_ckpt_tensor c = { sizeof(c), "matrix", DTP_F32, 2, matrix, second, columns, t[0].data };
+    l->checks = DTP_CKPT_CHECK_WHOLE;
+    atomic_store(&n_bytes, 0);
+    assert_ok(dtpi_load_read_all(l, &c, 1, ERR));
+    assert_int_equal(atomic_load(&n_bytes), box_bytes(&c));
+    l->checks = DTP_CKPT_CHECK_ALL;
 
     /* Small neighbours: one read a file. */
     for (int i = 0; i < N_SMALL; i++) {
