@@ -510,7 +510,7 @@ static dtp_status decode_sparse(dtpi_codec *codec, int depth, const uint8_t *in,
     st = get_units(codec, SPARSE_DEPTH, in + SPARSE_HEAD + stored, bytes - SPARSE_HEAD - stored, values,
                    n_values * width, err);
     if (st >= 0)
-        dtpi_sparse_unpack(kind & 3, bits, values, n, out);
+        dtpi_sparse_unpack(kind & 3, bits, values, n_values, n, out);
     return st;
 }
 

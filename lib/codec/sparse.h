@@ -22,10 +22,10 @@ size_t dtpi_sparse_pack(unsigned log2_width, const uint8_t *in, size_t n, uint8_
 size_t dtpi_sparse_count(const uint8_t *bits, size_t n);
 
 /*
- * The reverse. `values` holds dtpi_sparse_count units, and may be the last bytes of `out` itself: what is
+ * The reverse. `values` holds n_values units, dtpi_sparse_count of them, and may be the last bytes of `out` itself: what is
  * written never overtakes what is read.
  */
-void dtpi_sparse_unpack(unsigned log2_width, const uint8_t *bits, const uint8_t *values, size_t n,
-                        uint8_t *out);
+void dtpi_sparse_unpack(unsigned log2_width, const uint8_t *bits, const uint8_t *values,
+                        size_t n_values, size_t n, uint8_t *out);
 
 #endif /* DTPI_CODEC_SPARSE_H */

@@ -49,7 +49,7 @@ static void test_packed_units_come_back_in_place(void **state)
             const size_t k = dtpi_sparse_pack(log2, in, n, bits, values, n);
             assert_int_equal(dtpi_sparse_count(bits, n), k);
             memcpy(out + ((n - k) << log2), values, k << log2);
-            dtpi_sparse_unpack(log2, bits, out + ((n - k) << log2), n, out);
+            dtpi_sparse_unpack(log2, bits, out + ((n - k) << log2), k, n, out);
             assert_memory_equal(out, in, bytes);
             if (k > 0)
                 assert_true(dtpi_sparse_pack(log2, in, n, bits, values, k - 1) == SIZE_MAX);
