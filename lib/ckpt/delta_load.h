@@ -43,7 +43,8 @@ dtp_status dtpi_chunks_below(dtpi_chunks *c, const dtpi_mf_tensor *t, const dtpi
 static inline bool dtpi_chunk_is_xor(const dtpi_manifest *m, const dtpi_mf_box *b, uint64_t chunk)
 {
     return b->base != DTPI_NO_BASE &&
-           !(*DTPI_MF_GET(uint32_t, m->sizes, b->sizes_at + chunk) & DTPI_CHUNK_ALONE);
+           (b->sizes_at == DTPI_NO_SIZES ||
+            !(*DTPI_MF_GET(uint32_t, m->sizes, b->sizes_at + chunk) & DTPI_CHUNK_ALONE));
 }
 
 #endif /* DTPI_CKPT_DELTA_LOAD_H */

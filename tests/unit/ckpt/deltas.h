@@ -6,6 +6,7 @@
 #include "ranks.h"
 
 #include "ckpt/delta.h"
+#include "ckpt/delta_load.h"
 #include "ckpt/part.h"
 #include "ckpt/retain.h"
 #include "ckpt/steps.h"

@@ -34,6 +34,21 @@ static void test_steps_that_stay_need_their_lineage_and_no_more(void **state)
     assert_true(f[2].is_needed);
 }
 
+static void test_without_sizes_every_chunk_has_its_base(void **state)
+{
+    static const uint32_t sizes[] = { 7, 9 | DTPI_CHUNK_ALONE };
+    dtpi_manifest m = { .sizes = { .data = (uint8_t *)(uintptr_t)sizes, .len = sizeof(sizes) } };
+    dtpi_mf_box b = { .base = 0, .sizes_at = DTPI_NO_SIZES };
+
+    (void)state;
+    assert_true(dtpi_chunk_is_xor(&m, &b, 1000));
+    b.sizes_at = 0;
+    assert_true(dtpi_chunk_is_xor(&m, &b, 0));
+    assert_false(dtpi_chunk_is_xor(&m, &b, 1));
+    b.base = DTPI_NO_BASE;
+    assert_false(dtpi_chunk_is_xor(&m, &b, 0));
+}
+
 /* A tied pair and all kinds of change, on two ranks. */
 static void add_all(training *t)
 {
@@ -364,6 +379,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_lineage_is_the_parent_and_the_newest_of_its_own),
         cmocka_unit_test(test_steps_that_stay_need_their_lineage_and_no_more),
+        cmocka_unit_test(test_without_sizes_every_chunk_has_its_base),
         cmocka_unit_test(test_twenty_steps_come_back_bit_exactly),
         cmocka_unit_test(test_equal_content_of_a_step_is_stored_once_always),
         cmocka_unit_test(test_frozen_tensors_are_written_once),
