@@ -44,7 +44,10 @@ static void print_bad(const ckpt_args *a, uint64_t step, const char *state, cons
     printf("%12" PRIu64 "  %s: %s\n", step, state, why);
 }
 
-/* A step without a manifest is a save that did not end; one with a wrong manifest or shard is damaged. */
+/*
+ * A step without a manifest is a save that did not end, or what retention left of one; one with a wrong
+ * manifest or shard is damaged.
+ */
 static bool print_step(dtp_ctx *ctx, const ckpt_args *a, uint64_t step)
 {
     dtp_ckpt_info info = { .size = sizeof(info) };
@@ -52,7 +55,8 @@ static bool print_step(dtp_ctx *ctx, const ckpt_args *a, uint64_t step)
     dtp_error err = { 0 };
 
     if (!ckpt_step_has(a->path, step, DTPI_MANIFEST_NAME)) {
-        print_bad(a, step, "incomplete", "no manifest (a save that did not end)");
+        print_bad(a, step, "incomplete",
+                  "no manifest (a save that did not end, or shards for newer steps)");
         return true;
     }
     dtp_status st = check_step(a->path, step, &err);

@@ -171,6 +171,13 @@ def test_full_disk_is_named_and_leaves_the_previous_step(tmp_path: Path) -> None
         subprocess.run(["umount", str(small)], check=True)
 
 
+def test_second_reader_agrees_about_a_step_over_another() -> None:
+    pytest.importorskip("xxhash", reason="xxhash is not installed")
+    pytest.importorskip("zstandard", reason="zstandard is not installed")
+    names = [sorted(read_ckpt.read_step(ROOT / "tests" / "data" / "ckpt" / "v2-delta" / f"step-{n:020}")) for n in (40, 41, 42)]
+    assert names[0] == names[1] == names[2] != []
+
+
 @pytest.mark.parametrize("name", ["good", "bad-cut", "bad-flip", "bad-header", "bad-missing", "bad-manifest", "bad-manifest-cut"])
 def test_second_reader_agrees_about_the_golden_files(name: str) -> None:
     pytest.importorskip("xxhash", reason="xxhash is not installed")
