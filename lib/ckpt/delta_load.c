@@ -49,8 +49,8 @@ static uint64_t seek(dtpi_chunks *c, int level, const dtpi_mf_box *b, uint64_t b
 
     if (b->sizes_at == DTPI_NO_SIZES)
         return chunk * m->chunk_bytes;
-    if (c->seen[level].b != b || c->seen[level].chunk > chunk) {
-        c->seen[level].b = b;
+    if (c->seen[level].sizes_at != b->sizes_at || c->seen[level].chunk > chunk) {
+        c->seen[level].sizes_at = b->sizes_at;
         c->seen[level].chunk = c->seen[level].at = 0;
     }
     while (c->seen[level].chunk < chunk)

@@ -12,8 +12,8 @@ typedef struct dtpi_chunks {
     dtpi_codec codec;
     uint8_t *stored, *below;
     size_t bytes;               /* of each */
-    struct {                    /* where a chunk of a box begins; for each level of a chain */
-        const dtpi_mf_box *b;
+    struct {                    /* where a chunk begins among sizes; for each level of a chain */
+        uint64_t sizes_at;      /* tells ranges apart, also when boxes have moved */
         uint64_t chunk, at;
     } seen[DTPI_PART_MAX_CHAIN + 1];
 } dtpi_chunks;
