@@ -131,7 +131,10 @@ static dtp_status fill_offsets(hf *h, const dtpi_st *st, const char *name, dtp_e
     if (!text)
         return DTP_OK;
     dtpi_json j = dtpi_json_init(text, strlen(text));
-    if (read_sharding(h, &j, st))
+    const bool good = read_sharding(h, &j, st);
+    if (h->scratch.failed)
+        return dtpi_fail_nomem(err, strlen(text));
+    if (good)
         return DTP_OK;
     snprintf(what, sizeof(what), "%.200s: %s", name, sharding_key);
     return dtpi_json_fail(&j, what, err);
@@ -439,7 +442,9 @@ dtp_status dtpi_foreign_hf_index(dtpi_foreign *f, const char *index, dtp_error *
     if (st >= 0) {
         dtpi_json j = dtpi_json_init((const char *)text.data, text.len);
         if (!read_index(&h, &j))
-            st = dtpi_json_fail(&j, path, err);
+            st = h.scratch.failed || h.text.failed || h.entries.failed
+                     ? dtpi_fail_nomem(err, text.len)
+                     : dtpi_json_fail(&j, path, err);
     }
     if (st >= 0 && h.entries.len)
         qsort_r(h.entries.data, h.entries.len / sizeof(entry), sizeof(entry), by_name, &h);

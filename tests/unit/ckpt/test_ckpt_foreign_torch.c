@@ -137,6 +137,62 @@ static void test_its_metadata_file_stands_for_the_folder(void **state)
     assert_dcp(l);
 }
 
+/* ---- memory that ends ---- */
+
+static size_t allowed, live;
+
+static void *scarce_alloc(void *user, size_t bytes, size_t align)
+{
+    (void)user;
+    if (allowed == 0)
+        return NULL;
+    allowed--;
+    live++;
+    return A->alloc(A->user, bytes, align);
+}
+
+static void scarce_free(void *user, void *p, size_t bytes)
+{
+    (void)user;
+    live--;
+    A->free(A->user, p, bytes);
+}
+
+/* Opens `name` with every number of allocations that is too few. */
+static void open_with_few(const char *name)
+{
+    static const dtp_allocator scarce = { scarce_alloc, scarce_free, NULL };
+    const char *source = getenv("DTP_TEST_SOURCE");
+    char path[DTPI_PATH_MAX];
+    dtp_status st = DTP_ERR_NOMEM;
+
+    snprintf(path, sizeof(path), "%s/tests/data/ckpt/%s", source ? source : ".", name);
+    for (size_t n = 0; st != DTP_OK; n++) {
+        dtpi_files *files = NULL;
+        dtpi_load *l = NULL;
+        allowed = n;
+        live = 0;
+        st = dtpi_files_posix_open(&scarce, &files, ERR);
+        if (st >= 0)
+            st = dtpi_load_open_path(&scarce, files, path, &l, ERR);
+        if (st != DTP_OK && st != DTP_ERR_NOMEM)
+            fail_msg("%s with %zu allocations: %s", name, n, ERR->text);
+        dtpi_load_close(l);
+        dtpi_files_close(files);
+        assert_int_equal(live, 0);
+    }
+}
+
+static void test_memory_that_ends_is_said_and_nothing_leaks(void **state)
+{
+    static const char *const names[] = { "foreign/plain.pt", "foreign/dcp", "foreign/dcp-hf",
+                                         "foreign/indexed" };
+
+    (void)state;
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(names); i++)
+        open_with_few(names[i]);
+}
+
 /* ---- archives of our own ---- */
 
 /* torch._utils._rebuild_tensor_v2(('storage', FloatStorage, '0', 'cpu', 4), OFFSET, (SHAPE,), (STRIDE,), False, ()) */
@@ -410,6 +466,7 @@ int main(void)
         cmocka_unit_test(test_a_state_dict_of_torch_save_is_read),
         cmocka_unit_test(test_a_folder_of_dcp_is_read),
         cmocka_unit_test(test_its_metadata_file_stands_for_the_folder),
+        cmocka_unit_test(test_memory_that_ends_is_said_and_nothing_leaks),
         cmocka_unit_test(test_impossible_tensors_are_refused),
         cmocka_unit_test(test_endless_state_dicts_are_refused),
         cmocka_unit_test(test_no_byte_of_an_archive_is_trusted),
