@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_foreign.c - files of others, opened and read whole. The first byte says as what: a file of torch.save,
- * an index beside a safetensors file, the `.metadata` of a folder, a safetensors shard.
+ * an index beside a safetensors file, a folder with `.metadata` (its length in two bytes) and a file of
+ * chunks, a safetensors shard.
  */
 #include "fuzz.h"
 
@@ -28,6 +29,16 @@ static void put_shard(dtpi_files *files)
     put(files, "d/x.safetensors", all, sizeof(all));
 }
 
+/* Two bytes of length, as much metadata, and the file that it speaks of. */
+static void put_folder(dtpi_files *files, const uint8_t *data, size_t bytes)
+{
+    const size_t n = bytes < 2 ? 0 : data[0] | (size_t)data[1] << 8;
+    const size_t meta = bytes < 2 ? 0 : n < bytes - 2 ? n : bytes - 2;
+
+    put(files, "d/.metadata", data + (bytes < 2 ? 0 : 2), meta);
+    put(files, "d/__0_0.distcp", data + (bytes < 2 ? 0 : 2) + meta, bytes < 2 ? 0 : bytes - 2 - meta);
+}
+
 static void read_all(dtpi_load *l)
 {
     dtp_error err;
@@ -48,7 +59,7 @@ static void read_all(dtpi_load *l)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const char *const names[] = { "d/x.pt", "d/model.safetensors.index.json", "d/.metadata",
+    static const char *const names[] = { "d/x.pt", "d/model.safetensors.index.json", NULL,
                                          "d/y.safetensors" };
     const size_t kind = bytes ? data[0] % 4 : 0;
     dtpi_files *files = NULL;
@@ -61,7 +72,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     FUZZ_CHECK(files->ops->make_dir(files, "d", &made, &err) >= 0);
     if (kind != 0)
         put_shard(files);
-    put(files, names[kind], data + 1, bytes - 1);
+    if (names[kind])
+        put(files, names[kind], data + 1, bytes - 1);
+    else
+        put_folder(files, data + 1, bytes - 1);
     if (dtpi_load_open_path(&dtpi_malloc_allocator, files, kind == 0 ? names[0] : "d", &l, &err) >= 0) {
         read_all(l);
         dtpi_load_close(l);
