@@ -117,6 +117,7 @@ typedef struct cleaner {
     dtpi_files *files;
     const char *dir;
     bool keep_shards;
+    const char *spared;
 } cleaner;
 
 static bool is_ours(const cleaner *c, const char *name)
@@ -131,7 +132,7 @@ static dtp_status remove_ours(void *user, const char *name, dtp_error *err)
     const cleaner *c = user;
     char path[DTPI_PATH_MAX];
 
-    if (!is_ours(c, name))
+    if (!is_ours(c, name) || (c->spared && strcmp(name, c->spared) == 0))
         return DTP_OK;
     dtp_status st = dtpi_path_join(path, c->dir, name, err);
     if (st >= 0)
@@ -139,31 +140,56 @@ static dtp_status remove_ours(void *user, const char *name, dtp_error *err)
     return st == DTP_ERR_NOT_FOUND ? DTP_OK : st;
 }
 
-dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool keep_shards, bool no_sync,
-                           dtp_error *err)
+static dtp_status add_name(void *user, const char *name, dtp_error *err)
+{
+    return dtpi_buf_append(user, name, strlen(name) + 1) ? DTP_OK : dtpi_fail_nomem(err, strlen(name));
+}
+
+dtp_status dtpi_step_names(dtpi_files *files, const char *step_dir, dtpi_buf *names_out, dtp_error *err)
+{
+    return files->ops->list(files, step_dir, add_name, names_out, err);
+}
+
+static bool has_name(const dtpi_buf *names, const char *name)
+{
+    for (size_t at = 0; at < names->len; at += strlen((const char *)names->data + at) + 1)
+        if (strcmp((const char *)names->data + at, name) == 0)
+            return true;
+    return false;
+}
+
+dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, const dtpi_buf *names,
+                           const char *spared, bool keep_shards, bool no_sync, dtp_error *err)
 {
     char path[DTPI_PATH_MAX];
-    cleaner c = { files, step_dir, keep_shards };
+    cleaner c = { files, step_dir, keep_shards, spared };
 
     dtp_status st = dtpi_path_join(path, step_dir, DTPI_MANIFEST_NAME, err);
     if (st >= 0)
-        st = files->ops->remove(files, path, err);
+        st = has_name(names, DTPI_MANIFEST_NAME) ? files->ops->remove(files, path, err)
+                                                 : DTP_ERR_NOT_FOUND;
     /* Durable before the first shard goes: no crash leaves a manifest that lacks its files. */
     if (st >= 0 && !no_sync)
         st = files->ops->sync_dir(files, step_dir, err);
     if (st < 0 && st != DTP_ERR_NOT_FOUND)
         return st;
-    return files->ops->list(files, step_dir, remove_ours, &c, err);
+    st = DTP_OK;
+    for (size_t at = 0; at < names->len && st >= 0; at += strlen((const char *)names->data + at) + 1)
+        st = remove_ours(&c, (const char *)names->data + at, err);
+    return st;
 }
 
 static dtp_status remove_step(dtpi_files *files, const char *dir, const dtpi_step_facts *f,
                               bool no_sync, dtp_error *err)
 {
+    DTPI_AUTO_BUF dtpi_buf names = dtpi_buf_init(files->a);
     char step_dir[DTPI_PATH_MAX];
 
     dtp_status st = dtpi_step_path(step_dir, dir, f->step, err);
     if (st >= 0)
-        st = dtpi_step_clean(files, step_dir, f->is_needed, no_sync, err);
+        st = dtpi_step_names(files, step_dir, &names, err);
+    if (st >= 0)
+        st = dtpi_step_clean(files, step_dir, &names, NULL, f->is_needed, no_sync, err);
     if (st >= 0 && !f->is_needed)
         files->ops->remove_dir(files, step_dir, NULL);  /* files of others may keep it */
     return st;

@@ -59,12 +59,16 @@ dtp_status dtpi_step_needed(dtpi_files *files, const char *dir, uint64_t step, b
 dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char *dir,
                              const dtpi_retain *r, dtp_error *err);
 
+/* What lies in a step's folder, each name ended by NUL. */
+dtp_status dtpi_step_names(dtpi_files *files, const char *step_dir, dtpi_buf *names_out, dtp_error *err);
+
 /*
- * Removes the files of saves from a step folder: the manifest first, durably, then the rest, shards only
- * where nobody needs them. Other files stay, and with them the folder.
+ * Removes those of `names` that are files of saves, but not `spared` (NULL: none): the manifest first,
+ * durably, then the rest, shards only where nobody needs them. Other files stay, and with them the
+ * folder. What came after the names were listed is another writer's, and stays.
  */
-dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, bool keep_shards, bool no_sync,
-                           dtp_error *err);
+dtp_status dtpi_step_clean(dtpi_files *files, const char *step_dir, const dtpi_buf *names,
+                           const char *spared, bool keep_shards, bool no_sync, dtp_error *err);
 
 /* Errors: NOT_FOUND (step), BUSY (steps are being removed), and those of dtpi_step_check. */
 dtp_status dtpi_step_pin(dtpi_files *files, const char *dir, uint64_t step, bool pinned,

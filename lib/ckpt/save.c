@@ -47,6 +47,7 @@ typedef struct save {
     dtpi_note first;            /* rank 0's declaration */
     dtpi_lineage lineage;       /* rank 0's: the parent, then what it refers to */
     dtpi_claim claim;           /* rank 0's */
+    bool is_locked;             /* nobody else writes to the folder */
     bool prepared;              /* rank 0 holds the step's folder */
     bool made_shard, made_part;
     bool abandoned;             /* known by all before rank 0 could publish */
@@ -105,9 +106,10 @@ static dtp_status check_tensors(const save *s, dtp_error *err)
 }
 
 /* What an earlier save left of this step; a complete step is refused. */
-static dtp_status clear_step(save *s, dtp_error *err)
+static dtp_status clear_step(save *s, const dtpi_buf *names, dtp_error *err)
 {
     dtpi_files *files = s->in->files;
+    char claim[DTPI_CLAIM_NAME];
     dtp_error why = { 0 };
 
     const dtp_status st = dtpi_step_check(files, s->in->dir, s->in->step, &why);
@@ -125,7 +127,8 @@ static dtp_status clear_step(save *s, dtp_error *err)
     const dtp_status seen = dtpi_step_needed(files, s->in->dir, s->in->step, &is_needed, err);
     if (seen < 0)
         return seen;
-    return dtpi_step_clean(files, s->step_dir, is_needed, s->in->opts->no_sync, err);
+    dtpi_claim_name(&s->claim, claim);
+    return dtpi_step_clean(files, s->step_dir, names, claim, is_needed, s->in->opts->no_sync, err);
 }
 
 /* The newest complete step before this one; where there is none, or none can be looked at, all is new. */
@@ -146,19 +149,22 @@ static dtp_status find_parent(save *s, dtp_error *err)
 
 /*
  * Rank 0 is the step's writer now. A newer claim beside a lock that is held is a dead writer's; without
- * locks it is a living one's.
+ * locks it is a living one's. The claim comes before the look at the step, so that a writer who
+ * publishes after that look sees it; and what is cleared was there before, so that it is none of a
+ * writer who came later and was quicker.
  */
-static dtp_status claim_step(save *s, bool is_locked, dtp_error *err)
+static dtp_status claim_step(save *s, dtp_error *err)
 {
+    DTPI_AUTO_BUF dtpi_buf names = dtpi_buf_init(s->in->a);
     const dtpi_link *link = s->in->link;
-    dtp_status st = DTP_OK;
 
     s->claim = (dtpi_claim){ link->job, link->attempt, link->generation, s->in->id };
-    if (!is_locked)
-        st = dtpi_claim_check(s->in->files, s->step_dir, &s->claim, err);
+    dtp_status st = dtpi_claim_put(s->in->files, s->step_dir, &s->claim, err);
     if (st >= 0)
-        st = clear_step(s, err);
-    return st < 0 ? st : dtpi_claim_put(s->in->files, s->step_dir, &s->claim, err);
+        st = dtpi_step_names(s->in->files, s->step_dir, &names, err);
+    if (st >= 0 && !s->is_locked)
+        st = dtpi_claim_check(s->in->files, s->step_dir, &s->claim, err);
+    return st < 0 ? st : clear_step(s, &names, err);
 }
 
 /* Rank 0: folder, lock, no remains. */
@@ -175,11 +181,11 @@ static dtp_status prepare(save *s, dtp_error *err)
         st = files->ops->lock(files, path, &s->lock, err);
     if (st < 0)
         return st;
-    const bool is_locked = s->lock && st == DTP_OK;
+    s->is_locked = s->lock && st == DTP_OK;
     s->prepared = true;
     st = dtpi_files_make_dirs(files, s->step_dir, no_sync, err);
     if (st >= 0)
-        st = claim_step(s, is_locked, err);
+        st = claim_step(s, err);
     if (st >= 0 && s->in->opts->delta)
         st = find_parent(s, err);
     return st;
@@ -496,6 +502,9 @@ static void publish(save *s)
         st = dtpi_claim_holds(in->files, s->step_dir, &s->claim, &err);
     if (st >= 0)
         st = publish_text(s, &text, &err);
+    /* Who took the claim away meanwhile may have removed files that the manifest names. */
+    if (st >= 0 && !s->is_locked)
+        st = dtpi_claim_holds(in->files, s->step_dir, &s->claim, &err);
     note(s, st, &err);
 }
 
