@@ -424,10 +424,25 @@ void dtpi_json_put(dtpi_buf *b, const char *text, size_t bytes)
     dtpi_buf_append(b, "\"", 1);
 }
 
+void dtpi_json_put_u64(dtpi_buf *b, uint64_t v)
+{
+    char text[20];
+    size_t at = sizeof(text);
+
+    do
+        text[--at] = (char)('0' + v % 10);
+    while (v /= 10);
+    dtpi_buf_append(b, text + at, sizeof(text) - at);
+}
+
 void dtpi_json_put_dims(dtpi_buf *b, const char *key, uint32_t n, const int64_t *dims)
 {
-    dtpi_buf_printf(b, "\"%s\":[", key);
-    for (uint32_t i = 0; i < n; i++)
-        dtpi_buf_printf(b, "%s%" PRId64, i ? "," : "", dims[i]);
+    dtpi_buf_append(b, "\"", 1);
+    dtpi_buf_append(b, key, strlen(key));
+    dtpi_buf_append(b, "\":[", 3);
+    for (uint32_t i = 0; i < n; i++) {
+        dtpi_buf_append(b, ",", i ? 1 : 0);
+        dtpi_json_put_u64(b, (uint64_t)dims[i]);
+    }
     dtpi_buf_append(b, "]", 1);
 }

@@ -65,7 +65,9 @@ dtp_status dtpi_json_fail(const dtpi_json *j, const char *what, dtp_error *err);
 
 /* Appends a quoted string. */
 void dtpi_json_put(dtpi_buf *b, const char *text, size_t bytes);
-/* Appends "KEY":[1,2,3]. */
+/* Appends a number. */
+void dtpi_json_put_u64(dtpi_buf *b, uint64_t v);
+/* Appends "KEY":[1,2,3], numbers that are not negative. */
 void dtpi_json_put_dims(dtpi_buf *b, const char *key, uint32_t n, const int64_t *dims);
 
 #endif /* DTPI_CKPT_JSON_H */

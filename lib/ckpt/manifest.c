@@ -118,17 +118,6 @@ static void put_file(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_file *
                     f->digest, dtpi_mf_text(m, f->part_at), f->part_bytes, f->part_sum);
 }
 
-static void put_number(dtpi_buf *out, uint64_t v)
-{
-    char text[20];
-    size_t at = sizeof(text);
-
-    do
-        text[--at] = (char)('0' + v % 10);
-    while (v /= 10);
-    dtpi_buf_append(out, text + at, sizeof(text) - at);
-}
-
 /* [file, offsets, extents] and the key where it is not the tensor's name. */
 static void put_box(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_tensor *t,
                     const dtpi_mf_box *b)
@@ -137,10 +126,10 @@ static void put_box(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_tensor 
     const char *key = dtpi_mf_text(m, b->key_at);
 
     dtpi_buf_append(out, "[", 1);
-    put_number(out, b->home);
+    dtpi_json_put_u64(out, b->home);
     for (uint32_t i = 0; i < 2u * t->n_dims; i++) {
         dtpi_buf_append(out, ",", 1);
-        put_number(out, (uint64_t)dims[i]);
+        dtpi_json_put_u64(out, (uint64_t)dims[i]);
     }
     if (strcmp(key, dtpi_mf_text(m, t->name_at)) != 0) {
         dtpi_buf_append(out, ",", 1);

@@ -17,14 +17,35 @@
 
 /* ---- the header ---- */
 
-/* Of which part of which tensor each entry is: enough to rebuild without a manifest. */
+static bool is_coded(const dtpi_shard_in *in)
+{
+    return strcmp(in->codec, "none") != 0;
+}
+
+/* The entry is the whole tensor, under its name and with its type. */
+static bool is_told(const dtpi_shard_in *in, const dtpi_piece *p)
+{
+    const dtpi_plan_box *box = &in->plan->boxes[p->box];
+
+    return !is_coded(in) && p->key_bytes == in->plan->tensors[box->tensor].name_bytes &&
+           strcmp(dtpi_layout_key(in->layout, p), dtpi_plan_name(in->plan, box)) == 0 &&
+           memcmp(dtpi_plan_extent(in->plan, box), dtpi_plan_shape(in->plan, box),
+                  box->n_dims * sizeof(int64_t)) == 0;
+}
+
+/* Of which part of which tensor an entry is, where it does not tell: enough to rebuild without a manifest. */
 static void put_boxes(const dtpi_shard_in *in, dtpi_buf *b)
 {
+    bool first = true;
+
     dtpi_buf_append(b, "{", 1);
     for (size_t i = 0; i < in->layout->n; i++) {
         const dtpi_piece *p = dtpi_layout_get(in->layout, i);
         const dtpi_plan_box *box = &in->plan->boxes[p->box];
-        dtpi_buf_append(b, ",", i ? 1 : 0);
+        if (is_told(in, p))
+            continue;
+        dtpi_buf_append(b, ",", first ? 0 : 1);
+        first = false;
         dtpi_json_put(b, dtpi_layout_key(in->layout, p), p->key_bytes);
         dtpi_buf_printf(b, ":{\"tensor\":");
         const dtpi_plan_tensor *t = &in->plan->tensors[box->tensor];
@@ -40,7 +61,7 @@ static void put_boxes(const dtpi_shard_in *in, dtpi_buf *b)
     dtpi_buf_append(b, "}", 1);
 }
 
-static dtp_status put_meta(const dtpi_shard_in *in, dtpi_buf *out, dtp_error *err)
+static dtp_status put_meta(const dtpi_shard_in *in, bool with_boxes, dtpi_buf *out, dtp_error *err)
 {
     DTPI_AUTO_BUF dtpi_buf boxes = dtpi_buf_init(out->a);
     char text[96];
@@ -53,6 +74,8 @@ static dtp_status put_meta(const dtpi_shard_in *in, dtpi_buf *out, dtp_error *er
     snprintf(text, sizeof(text), "%016" PRIx64, in->id);
     dtpi_st_write_meta(out, "dtp.save", text, strlen(text));
     dtpi_st_write_meta(out, "dtp.codec", in->codec, strlen(in->codec));
+    if (!with_boxes)
+        return DTP_OK;
     put_boxes(in, &boxes);
     if (boxes.failed)
         return dtpi_fail_nomem(err, boxes.len);
@@ -66,13 +89,13 @@ static dtpi_part_range *range_of(dtpi_part *part, const dtpi_piece *p)
     return (dtpi_part_range *)(void *)part->ranges.data + p->nth;
 }
 
-static dtp_status make_header(const dtpi_shard_in *in, dtpi_part *part, size_t total, dtpi_buf *out,
-                              dtp_error *err)
+static dtp_status put_header(const dtpi_shard_in *in, dtpi_part *part, size_t total, bool with_boxes,
+                             dtpi_buf *out, dtp_error *err)
 {
-    const bool coded = strcmp(in->codec, "none") != 0;
+    const bool coded = is_coded(in);
 
     dtpi_st_write_begin(out);
-    const dtp_status st = put_meta(in, out, err);
+    const dtp_status st = put_meta(in, with_boxes, out, err);
     if (st < 0)
         return st;
     for (size_t i = 0; i < in->layout->n; i++) {
@@ -86,6 +109,18 @@ static dtp_status make_header(const dtpi_shard_in *in, dtpi_part *part, size_t t
                              coded ? &stored : dtpi_plan_extent(in->plan, box), r->begin, r->end);
     }
     return dtpi_st_write_end(out, total, err);
+}
+
+/* A header that would be too long goes without the boxes; so does it the second time, for `total` is less. */
+static dtp_status make_header(const dtpi_shard_in *in, dtpi_part *part, size_t total, dtpi_buf *out,
+                              dtp_error *err)
+{
+    const dtp_status st = put_header(in, part, total, true, out, err);
+
+    if (st != DTP_ERR_LIMIT)
+        return st;
+    dtpi_buf_reset(out);
+    return put_header(in, part, total, false, out, err);
 }
 
 /* ---- the data ---- */

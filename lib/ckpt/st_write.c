@@ -3,8 +3,6 @@
 #include "ckpt/json.h"
 #include "ckpt/st.h"
 
-#include <inttypes.h>
-
 /* Source: enum Dtype in safetensors/src/tensor.rs. */
 static const dtpi_st_type types[] = {
     { "BOOL", 8, DTP_BOOL },
@@ -93,10 +91,15 @@ void dtpi_st_write_tensor(dtpi_buf *b, const char *name, size_t name_bytes, cons
     if (b->len > 9)
         dtpi_buf_append(b, ",", 1);
     dtpi_json_put(b, name, name_bytes);
-    dtpi_buf_printf(b, ":{\"dtype\":\"%s\",\"shape\":[", type);
-    for (uint32_t i = 0; i < n_dims; i++)
-        dtpi_buf_printf(b, "%s%" PRId64, i ? "," : "", dims[i]);
-    dtpi_buf_printf(b, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, end);
+    dtpi_buf_append(b, ":{\"dtype\":\"", 11);
+    dtpi_buf_append(b, type, strlen(type));
+    dtpi_buf_append(b, "\",", 2);
+    dtpi_json_put_dims(b, "shape", n_dims, dims);
+    dtpi_buf_append(b, ",\"data_offsets\":[", 17);
+    dtpi_json_put_u64(b, begin);
+    dtpi_buf_append(b, ",", 1);
+    dtpi_json_put_u64(b, end);
+    dtpi_buf_append(b, "]}", 2);
 }
 
 dtp_status dtpi_st_write_end(dtpi_buf *b, size_t total, dtp_error *err)

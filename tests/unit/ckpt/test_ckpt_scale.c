@@ -5,13 +5,15 @@
  */
 #include "check.h"
 
-#include <malloc.h>
 #include <time.h>
 
+#include "ckpt/link.h"
+#include "ckpt/load.h"
 #include "ckpt/manifest.h"
-#include "ckpt/msg.h"
 #include "ckpt/plan.h"
+#include "ckpt/save.h"
 #include "ckpt/st.h"
+#include "files/mem.h"
 
 static const dtp_allocator *const A = &dtpi_malloc_allocator;
 
@@ -182,12 +184,72 @@ static void test_large_manifest_is_small(void **state)
     assert_int_equal(use.now, 0);
 }
 
+/* Names, scalars and their bytes. */
+typedef struct crowd {
+    size_t n;
+    dtp_ckpt_tensor *tensors;
+    char (*names)[24];
+    uint32_t *values;
+} crowd;
+
+static void crowd_make(crowd *c, size_t n)
+{
+    *c = (crowd){ n, calloc(n, sizeof(*c->tensors)), calloc(n, sizeof(*c->names)),
+                  calloc(n, sizeof(*c->values)) };
+    for (size_t i = 0; i < n; i++) {
+        c->values[i] = (uint32_t)i * 2654435761u;
+        snprintf(c->names[i], sizeof(c->names[i]), "expert.%zu.scale", i);
+        c->tensors[i] = (dtp_ckpt_tensor){ .size = sizeof(*c->tensors), .name = c->names[i],
+                                           .dtype = DTP_F32, .data = &c->values[i] };
+    }
+}
+
+static void crowd_free(crowd *c)
+{
+    free(c->tensors);
+    free(c->names);
+    free(c->values);
+}
+
+static void test_a_million_tensors_are_saved_by_one_rank(void **state)
+{
+    static const dtpi_log silent = { 0 };
+    const dtp_ckpt_save_opts opts = { .size = sizeof(opts) };
+    DTPI_AUTO(load) dtpi_load *l = NULL;
+    dtpi_files *files = NULL;
+    dtpi_link link;
+    uint32_t value = 0;
+    crowd c;
+
+    (void)state;
+    crowd_make(&c, check_is_long() ? 1200000 : 10000);
+    assert_ok(dtpi_files_mem_open(A, &files, ERR));
+    dtpi_link_alone(&link);
+    const dtpi_save_in in = { .a = A, .log = &silent, .files = files, .link = &link, .dir = "ck",
+                              .step = 1, .tensors = c.tensors, .n_tensors = c.n, .opts = &opts, .id = 7 };
+    const double from = seconds();
+    assert_ok(dtpi_save(&in, ERR));
+    const double saved = seconds();
+    assert_ok(dtpi_load_open(A, files, "ck", 1, &l, ERR));
+    assert_ok(dtpi_load_verify(l, NULL, NULL, ERR));
+    print_message("%zu tensors saved in %.3f s, verified in %.3f s\n", c.n, saved - from,
+                  seconds() - saved);
+    const dtp_ckpt_tensor t = { .size = sizeof(t), .name = c.names[c.n - 1], .dtype = DTP_F32,
+                                .data = &value };
+    assert_ok(dtpi_load_read(l, &t, ERR));
+    assert_int_equal(value, c.values[c.n - 1]);
+    dtpi_load_close(DTPI_TAKE(l));
+    dtpi_files_close(files);
+    crowd_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_large_header_is_read_in_little_memory),
         cmocka_unit_test(test_large_plan_is_made_in_64_bytes_a_box),
         cmocka_unit_test(test_large_manifest_is_small),
+        cmocka_unit_test(test_a_million_tensors_are_saved_by_one_rank),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
