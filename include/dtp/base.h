@@ -109,7 +109,7 @@ typedef enum dtp_log_level {
 
 /*
  * Receives finished lines without a newline. Called on the thread that uses the context, and on
- * pool and agent threads; it must not call back into libdtp.
+ * pool, agent and save threads; it must not call back into libdtp.
  */
 typedef void (*dtp_log_fn)(void *user, dtp_log_level level, const char *topic, const char *text);
 

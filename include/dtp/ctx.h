@@ -126,8 +126,8 @@ DTP_API void dtp_op_cancel(dtp_op *op);
 DTP_API void dtp_op_on_done(dtp_op *op, dtp_op_fn fn, void *user);
 
 /*
- * Gives the handle back; its function is not called any more. A running operation is cancelled and
- * finishes by itself; buffers lent to it must stay until then, so wait first. NULL is fine.
+ * Gives the handle back; its function is not called any more. A running operation is cancelled (a
+ * checkpoint save goes on) and finishes by itself; buffers lent to it must stay until then, so wait first. NULL is fine.
  * Threads: ctx. Since 0.1.
  */
 DTP_API void dtp_op_free(dtp_op *op);

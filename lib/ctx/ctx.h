@@ -137,6 +137,8 @@ dtp_status dtpi_ctx_wait_lending(dtp_ctx *ctx, bool (*done)(void *user), void *u
  */
 void dtpi_ctx_help(dtp_ctx *ctx, bool (*done)(void *user), void *user);
 void dtpi_ctx_help_news(dtp_ctx *ctx);
+/* For as long as events of the loop call functions of the user: only callers run it. Counted. */
+void dtpi_ctx_forbid_help(dtp_ctx *ctx, bool forbids);
 /* For waits inside the context that do not dispatch (spins): one such turn where a helper waits for it. */
 void dtpi_ctx_help_turn(dtp_ctx *ctx);
 

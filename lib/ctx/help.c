@@ -63,6 +63,14 @@ void dtpi_ctx_help(dtp_ctx *ctx, bool (*done)(void *user), void *user)
     atomic_fetch_sub(&ctx->n_helpers, 1);
 }
 
+void dtpi_ctx_forbid_help(dtp_ctx *ctx, bool forbids)
+{
+    if (forbids)
+        atomic_fetch_add(&ctx->n_forbid_help, 1);
+    else
+        atomic_fetch_sub(&ctx->n_forbid_help, 1);
+}
+
 void dtpi_ctx_help_news(dtp_ctx *ctx)
 {
     atomic_fetch_add(&ctx->help_news, 1);

@@ -53,6 +53,7 @@ struct dtp_ctx {
 
     /* help.c */
     _Atomic uint32_t n_helpers; /* threads inside dtpi_ctx_help */
+    _Atomic uint32_t n_forbid_help;     /* who keeps them out of the loop */
     _Atomic uint32_t help_news; /* counts what they should look at */
     bool is_helped;             /* this turn is for them: no function of the user is called */
     dtpi_task *deferred_head, **deferred_tail;

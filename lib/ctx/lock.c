@@ -121,7 +121,7 @@ bool dtpi_lock_try_help(dtp_ctx *ctx)
 {
     uint32_t free_word = 0;
 
-    if (atomic_load(&ctx->n_wanting) ||
+    if (atomic_load(&ctx->n_wanting) || atomic_load(&ctx->n_forbid_help) ||
         !atomic_compare_exchange_strong_explicit(&ctx->lock, &free_word, HELPED,
                                                  memory_order_acquire, memory_order_relaxed))
         return false;

@@ -41,6 +41,8 @@ void dtpi_job_unref(dtp_job *job)
     if (atomic_fetch_sub(&job->n_refs, 1) > 1)
         return;
     const dtp_allocator *a = job->a;
+    if (job->on_event)
+        dtpi_ctx_forbid_help(job->ctx, false);
     dtpi_job_free_ranks(job);
     dtpi_place_free(job);
     dtpi_record_unlock(&job->record);

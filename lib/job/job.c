@@ -25,6 +25,8 @@ static dtp_status new_job(dtp_ctx *ctx, const dtp_job_opts *opts, dtp_job **job_
     job->record.alive_fd = -1;
     job->place.locks_fd = -1;
     job->on_event = opts->on_event;
+    if (job->on_event)
+        dtpi_ctx_forbid_help(ctx, true);
     job->user = opts->user;
     job->look_only = opts->look_only != 0;
     job->topo = opts->topo;

@@ -238,6 +238,89 @@ static void test_a_wait_lends_the_context_to_others(void **state)
     dtp_ctx_close(ctx);
 }
 
+/* ---- helpers ---- */
+
+typedef struct helper {
+    dtp_ctx *ctx;
+    _Atomic bool is_done;
+    dtpi_task task;
+    pthread_t ran_on;
+} helper;
+
+static bool helper_done(void *user)
+{
+    return atomic_load(&((helper *)user)->is_done);
+}
+
+static void run_task(dtpi_task *t)
+{
+    helper *h = DTPI_CONTAINER(t, helper, task);
+
+    h->ran_on = pthread_self();
+    atomic_store(&h->is_done, true);
+    dtpi_ctx_help_news(h->ctx);
+}
+
+static void *help(void *arg)
+{
+    helper *h = arg;
+
+    dtpi_post(h->ctx, &h->task);
+    dtpi_ctx_help(h->ctx, helper_done, h);
+    return NULL;
+}
+
+static void test_a_helper_runs_the_loop_where_nobody_does(void **state)
+{
+    dtp_ctx *ctx = open_ctx(DTP_BUSY_FAIL);
+    helper h = { .ctx = ctx, .task = { .run = run_task } };
+    pthread_t t;
+
+    assert_int_equal(pthread_create(&t, NULL, help, &h), 0);
+    pthread_join(t, NULL);
+    assert_true(pthread_equal(h.ran_on, t));
+    dtp_ctx_close(ctx);
+}
+
+static void test_a_caller_runs_the_loop_for_a_helper(void **state)
+{
+    dtp_ctx *ctx = open_ctx(DTP_BUSY_FAIL);
+    helper h = { .ctx = ctx, .task = { .run = run_task } };
+    pthread_t t;
+
+    dtpi_ctx_forbid_help(ctx, true);
+    assert_int_equal(pthread_create(&t, NULL, help, &h), 0);
+    while (!atomic_load(&h.is_done))
+        assert_true(dtp_ctx_dispatch(ctx, 1000, ERR) >= 0);
+    pthread_join(t, NULL);
+    assert_true(pthread_equal(h.ran_on, pthread_self()));
+    dtpi_ctx_forbid_help(ctx, false);
+    dtp_ctx_close(ctx);
+}
+
+/* It waits for nothing, so it would stay in the loop for ever. */
+static void test_a_helper_makes_way_for_a_caller(void **state)
+{
+    dtp_ctx *ctx = open_ctx(DTP_BUSY_FAIL);
+    helper h = { .ctx = ctx, .task = { .run = run_task } };
+    pthread_t t;
+
+    atomic_store(&h.is_done, false);
+    h.task.is_queued = true;    /* its own post does nothing */
+    assert_int_equal(pthread_create(&t, NULL, help, &h), 0);
+    for (int i = 0; i < 100; i++) {
+        assert_ok(dtpi_ctx_enter(ctx, ERR));
+        dtpi_ctx_leave(ctx);
+        if (i % 10 == 0)
+            sched_yield();
+    }
+    atomic_store(&h.is_done, true);
+    dtpi_ctx_help_news(ctx);
+    dtp_ctx_wake(ctx);
+    pthread_join(t, NULL);
+    dtp_ctx_close(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +330,9 @@ int main(void)
         cmocka_unit_test(test_lock_excludes),
         cmocka_unit_test(test_forked_child_is_told_and_harms_nothing),
         cmocka_unit_test(test_a_wait_lends_the_context_to_others),
+        cmocka_unit_test(test_a_helper_runs_the_loop_where_nobody_does),
+        cmocka_unit_test(test_a_caller_runs_the_loop_for_a_helper),
+        cmocka_unit_test(test_a_helper_makes_way_for_a_caller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
