@@ -35,7 +35,7 @@ static void fill(rank_state *s, float first)
 static void join(rank_state *s, const char *job, int rank, int n)
 {
     const dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = n, .job = job,
-                               .secret = secret, .timeout_ms = 10000 };
+                               .secret = secret, .timeout_ms = 25000 };
 
     memset(s, 0, sizeof(*s));
     RANK_OK(dtp_ctx_open(NULL, &s->ctx, ERR));
@@ -145,7 +145,7 @@ static void run_idle(int rank, int n, void *user)
 
     join(&s, user, rank, n);
     dtp_op *op = start(&s, 21);
-    for (int i = 0; i < 10000 && dtp_op_status(op, NULL) == DTP_PENDING; i++)
+    for (int i = 0; i < 20000 && dtp_op_status(op, NULL) == DTP_PENDING; i++)
         usleep(1000);
     RANK_OK(dtp_op_status(op, ERR));
     dtp_op_free(op);
@@ -186,7 +186,7 @@ static void run_wrong_call(int rank, int n, void *user)
             RANK_CHECK(st == DTP_ERR_INVAL);
         }
         RANK_TEXT("rank 2: ");
-        RANK_CHECK(ranks_now_ns() - before < 8000000000);
+        RANK_CHECK(ranks_now_ns() - before < 20000000000);      /* not by the timeout */
     }
     op = start(&s, 35);
     RANK_OK(dtp_op_wait(op, -1, ERR));
