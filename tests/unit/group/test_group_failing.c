@@ -14,6 +14,7 @@ enum { PEER_TIMEOUT_MS = 100, STRIDE = 12 };
 struct run {
     char job[64];
     const dtp_allocator *a;     /* NULL: malloc */
+    int timeout_ms;             /* to join */
     dtp_status st[4];
 };
 
@@ -22,7 +23,7 @@ static void use_group(struct run *r, int rank)
 {
     const dtp_ctx_opts co = { .size = sizeof(co), .allocator = r->a };
     const dtp_group_opts o = { .size = sizeof(o), .rank = rank, .world_size = 2, .job = r->job,
-                               .insecure = 1, .timeout_ms = PEER_TIMEOUT_MS };
+                               .insecure = 1, .timeout_ms = r->timeout_ms };
     dtp_error err;
     dtp_group *g = NULL, *sub = NULL;
     dtp_ctx *ctx = NULL;
@@ -33,15 +34,15 @@ static void use_group(struct run *r, int rank)
         return;
     r->st[1] = dtp_group_join(ctx, &o, &g, &err);
     if (r->st[1] >= 0) {
-        r->st[2] = dtp_group_allgather(g, "abc", (size_t)rank * 3, &data, NULL, NULL, 0, &err);
+        r->st[2] = dtp_group_allgather(g, "abc", (size_t)rank * 3, &data, NULL, NULL, PEER_TIMEOUT_MS, &err);
         dtp_group_free(data);
         data = NULL;
-        if (dtp_group_set(g, rank ? "b" : "a", "", (size_t)rank, 0, &err) >= 0)
-            dtp_group_lookup(g, "b", &data, NULL, 0, &err);
+        if (dtp_group_set(g, rank ? "b" : "a", "", (size_t)rank, PEER_TIMEOUT_MS, &err) >= 0)
+            dtp_group_lookup(g, "b", &data, NULL, PEER_TIMEOUT_MS, &err);
         dtp_group_free(data);
-        r->st[3] = dtp_group_split(g, 0, 0, 0, &sub, &err);
+        r->st[3] = dtp_group_split(g, 0, 0, PEER_TIMEOUT_MS, &sub, &err);
         if (r->st[3] >= 0)
-            dtp_group_barrier(sub, 0, &err);
+            dtp_group_barrier(sub, PEER_TIMEOUT_MS, &err);
         dtp_group_close(sub);
         dtp_group_close(g);
     }
@@ -60,7 +61,8 @@ static void test_every_allocation_may_fail_on_the_agents_host(void **state)
 
     (void)state;
     FOR_EACH_FAILURE(f) {
-        struct run own = { .a = failalloc_of(&f) }, other = { .a = NULL };
+        struct run own = { .a = failalloc_of(&f), .timeout_ms = PEER_TIMEOUT_MS };
+        struct run other = { .timeout_ms = PEER_TIMEOUT_MS };
         struct timespec t0, t1;
         pthread_t thread;
         snprintf(own.job, sizeof(own.job), "failing-%d-%lu", (int)getpid(), n_runs++);
@@ -88,7 +90,7 @@ static void *host(void *user)
 static bool call_without_memory(unsigned long n, bool is_barrier)
 {
     failalloc f = { .mutex = PTHREAD_MUTEX_INITIALIZER };
-    struct run other = { .a = NULL };
+    struct run other = { .timeout_ms = 10000 };
     const dtp_ctx_opts co = { .size = sizeof(co), .allocator = failalloc_of(&f) };
     const dtp_group_opts o = { .size = sizeof(o), .rank = 1, .world_size = 2, .job = other.job,
                                .insecure = 1, .timeout_ms = 10000 };
