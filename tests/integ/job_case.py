@@ -14,6 +14,11 @@ import unittest
 BUILD = os.environ["DTP_TEST_BUILD"]
 DTP = os.path.join(BUILD, "tools", "dtp")
 
+# A shell without job control starts what it puts into the background with these ignored, and a program inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 
 def read(path):
     """All bytes of a file, b"" when it is gone."""

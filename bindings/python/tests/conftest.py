@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -25,6 +26,9 @@ except ImportError:
     import dtp  # noqa: F401
 
 PACKAGE_DIR = str(Path(dtp.__file__).parents[1])
+# A shell without job control starts what it puts into the background with it ignored, and a program inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
