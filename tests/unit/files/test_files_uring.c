@@ -2,7 +2,13 @@
 /* What only the member around the page cache can get wrong: edges of blocks, cold and warm reads. */
 #include "check.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "files/files.h"
@@ -151,6 +157,107 @@ static void test_a_cut_file_is_as_long_as_its_data(void **state)
     unlink(path);
 }
 
+/* ---- where io_uring is refused ---- */
+
+/* As filters in containers do it; for good, so only in a child. */
+static bool refuse_call(unsigned nr)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog prog = { sizeof(code) / sizeof(code[0]), code };
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0;
+}
+
+enum { NO_FILTERS = 77 };
+
+static int open_without_setup(void)
+{
+    dtpi_files *files = NULL;
+
+    if (!refuse_call(SYS_io_uring_setup))
+        return NO_FILTERS;
+    if (dtpi_files_open(A, "uring", &files, NULL) != DTP_ERR_UNSUPPORTED)
+        return 1;
+    if (dtpi_files_open(A, NULL, &files, NULL) < 0 || strcmp(files->ops->name, "posix") != 0)
+        return 2;
+    dtpi_files_close(files);
+    return 0;
+}
+
+/* The filter comes when the ring is there already. */
+static int write_without_enter(void)
+{
+    dtpi_files *files = NULL;
+    dtpi_queue *q = NULL;
+    dtpi_file *file = NULL;
+    static dtpi_io ios[3];
+
+    if (dtpi_files_open(A, "uring", &files, NULL) < 0 ||
+        dtpi_queue_open(files, 2, &q, NULL) < 0 ||
+        files->ops->create(files, path, BYTES, &file, NULL) < 0)
+        return 3;
+    if (!refuse_call(SYS_io_uring_enter))
+        return NO_FILTERS;
+    for (size_t i = 0; i < 3; i++) {
+        const uint64_t at = i * (BYTES / 3);
+        ios[i] = (dtpi_io){ .file = file,
+                            .at = at,
+                            .data = data + at,
+                            .bytes = i < 2 ? BYTES / 3 : BYTES - at,
+                            .is_write = true };
+    }
+    if (dtpi_queue_run(q, ios, 3, NULL) < 0)
+        return 4;
+    dtpi_queue_close(q);
+    if (files->ops->close_file(file, NULL) < 0)
+        return 5;
+    dtpi_files_close(files);
+    return 0;
+}
+
+static void run_child(int (*child)(void))
+{
+    int status;
+
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(child());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == NO_FILTERS) {
+        print_message("skipped: no filters of system calls here\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void test_without_io_uring_plain_calls_are_taken(void **state)
+{
+    (void)state;
+    run_child(open_without_setup);
+}
+
+static void test_a_ring_that_is_refused_later_loses_nothing(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *f = open_uring();
+    uint64_t seed = 5;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(check_random(&seed) >> 56);
+    run_child(write_without_enter);
+    read_back(f, &seed, 0);
+    assert_memory_equal(back, data, BYTES);
+    unlink(path);
+}
+
 static int make_path(void **state)
 {
     const int fd = mkstemp(path);
@@ -166,6 +273,8 @@ int main(void)
         cmocka_unit_test(test_any_range_of_any_memory_is_written_and_read),
         cmocka_unit_test(test_a_read_beyond_the_end_is_too_early),
         cmocka_unit_test(test_a_cut_file_is_as_long_as_its_data),
+        cmocka_unit_test(test_without_io_uring_plain_calls_are_taken),
+        cmocka_unit_test(test_a_ring_that_is_refused_later_loses_nothing),
     };
     return cmocka_run_group_tests(tests, make_path, NULL);
 }
