@@ -331,6 +331,16 @@ static void start_group(dtpi_fetch *f, member *m, slot *s)
     dtpi_queue_submit(m->queue, &s->io);
 }
 
+/* The file is named already: adds what was wanted of it. */
+static void name_chunk(const dtpi_fetch *f, const dtpi_fetch_job *j, dtp_error *err)
+{
+    const int32_t e = err->sys_errno;
+
+    dtpi_fail(err, err->status, "%.160s (tensor %.60s: chunk %" PRIu64 ")", err->text,
+              dtpi_mf_text(&f->l->m, j->tensor->name_at), j->chunk);
+    err->sys_errno = e;
+}
+
 static void use_group(dtpi_fetch *f, member *m, slot *s, bool is_caller)
 {
     const group *g = &f->groups[s->group];
@@ -344,6 +354,8 @@ static void use_group(dtpi_fetch *f, member *m, slot *s, bool is_caller)
         bytes += j->stored;
     }
     s->is_busy = false;
+    if (s->io.status < 0)
+        name_chunk(f, &f->jobs[g->first], &err);
     if (st < 0)
         dtpi_line_fail(&f->line, s->group, st, &err);
     const uint64_t done = atomic_fetch_add(&f->done, bytes) + bytes;

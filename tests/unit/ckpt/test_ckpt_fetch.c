@@ -2,6 +2,7 @@
 /* Many boxes read at once, by one thread or several, from memory or a disk. */
 #include "check.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -236,6 +237,25 @@ static void test_damage_names_file_tensor_and_chunk(void **state)
     }
 }
 
+static void test_a_failed_read_names_file_tensor_and_chunk(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = mem_files();
+    DTPI_AUTO(load) dtpi_load *l = NULL;
+    dtp_ckpt_tensor t = { sizeof(t), "again", DTP_BF16, 2, matrix, NULL, NULL, NULL };
+
+    (void)state;
+    save(files, "ck", DTP_CODEC_NONE, 1);
+    assert_ok(dtpi_load_open(A, files, "ck", 1, &l, ERR));
+    t.data = malloc(ROWS * COLUMNS * 2);
+    assert_ok(dtpi_load_read_all(l, &t, 1, ERR));
+    dtpi_files_mem_fail(files, 1, EIO);
+    assert_status(DTP_ERR_IO, dtpi_load_read_all(l, &t, 1, ERR));
+    assert_text("shard-00000-of-00003");
+    assert_text("Input/output error (tensor again: chunk 0)");
+    assert_int_equal(check_err.sys_errno, EIO);
+    free(t.data);
+}
+
 static void test_a_walk_seeks_to_the_run_that_ends_behind(void **state)
 {
     static const int64_t zero[3], from[3] = { 5, 4, 6 }, offset[3] = { 1, 1, 2 }, extent[3] = { 3, 2, 3 };
@@ -281,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_boxes_come_back_whoever_reads_them),
         cmocka_unit_test(test_a_load_reads_little_more_than_it_needs),
         cmocka_unit_test(test_damage_names_file_tensor_and_chunk),
+        cmocka_unit_test(test_a_failed_read_names_file_tensor_and_chunk),
         cmocka_unit_test(test_a_walk_seeks_to_the_run_that_ends_behind),
     };
     return cmocka_run_group_tests(tests, make_base, drop_base);
