@@ -19,7 +19,9 @@ class Request:
     """An array of dtp_ckpt_tensor, with all that it points to."""
 
     def __init__(self) -> None:
-        self._tensors: list[dict[str, Any]] = []
+        self._buffers: list[Buffer] = []
+        self._names: list[bytes] = []
+        self._numbers: list[int] = []  # of each tensor its shape, offset and extent
         self._kept: list[Any] = []
         self._backs: list[Callable[[], None]] = []
 
@@ -40,19 +42,10 @@ class Request:
             )
         if len(shape) > lib.DTP_CKPT_MAX_DIMS:
             raise ValueError(f"tensor {name}: more than {lib.DTP_CKPT_MAX_DIMS} dimensions")
-        self._kept.append(buffer)
-        self._tensors.append(
-            {
-                "size": ffi.sizeof("dtp_ckpt_tensor"),
-                "name": self._keep(ffi.new("char[]", encode(name, "a tensor's name"))),
-                "dtype": buffer.dtype,
-                "n_dims": len(shape),
-                "shape": self._numbers(shape),
-                "offset": self._numbers(offset),
-                "extent": self._numbers(buffer.shape),
-                "data": buffer.ptr,
-            }
-        )
+        self._buffers.append(buffer)
+        self._names.append(encode(name, "a tensor's name"))
+        for numbers in (shape, offset, buffer.shape):
+            self._numbers.extend(map(index, numbers))
 
     def add_value(self, name: str, value: Any, writable: bool) -> None:
         """A tensor, a part of one, or a list of parts."""
@@ -78,11 +71,19 @@ class Request:
             back()
 
     def array(self) -> tuple[Any, int]:
-        return ffi.new("dtp_ckpt_tensor[]", self._tensors), len(self._tensors)
-
-    def _numbers(self, values: Sequence[int]) -> Any:
-        return self._keep(ffi.new("int64_t[]", [index(v) for v in values] or [0]))
-
-    def _keep(self, cdata: Any) -> Any:
-        self._kept.append(cdata)
-        return cdata
+        n = len(self._buffers)
+        tensors = ffi.new("dtp_ckpt_tensor[]", n)
+        names = ffi.new("char[]", b"\0".join(self._names) + b"\0")
+        numbers = ffi.new("int64_t[]", [*self._numbers, 0])
+        size = ffi.sizeof("dtp_ckpt_tensor")
+        name_at = at = 0
+        for i, (buffer, name) in enumerate(zip(self._buffers, self._names, strict=True)):
+            t, n_dims = tensors[i], len(buffer.shape)
+            t.size, t.dtype, t.n_dims, t.data = size, buffer.dtype, n_dims, buffer.ptr
+            t.name = names + name_at
+            t.shape, t.offset = numbers + at, numbers + (at + n_dims)
+            t.extent = numbers + (at + 2 * n_dims)
+            name_at += len(name) + 1
+            at += 3 * n_dims
+        self._kept += [names, numbers]
+        return tensors, n
