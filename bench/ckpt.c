@@ -29,6 +29,7 @@ static const char help[] =
     "      --tensor N       bytes of a tensor of 4096 columns (default 64M)\n"
     "      --type TYPE      bf16 f32 f16 (normal weights), adam-m, adam-v, random (default bf16); codec: or all\n"
     "      --codec CODEC    none, zstd or planes (default none; codec: planes)\n"
+    "      --files HOW      saves write through uring or posix (default: what is best here)\n"
     "      --rounds N       that count, after one to warm up (default 5; codec: 7)\n"
     "      --warm           load from the page cache (default: files are dropped from it before a round)\n"
     "      --check-whole    read of chunks that are wanted in part nothing else, and do not check them\n"
@@ -49,7 +50,7 @@ static const char help[] =
 
 enum {
     OPT_TYPE = 256, OPT_CODEC, OPT_SIZE, OPT_ROUNDS, OPT_SEED, OPT_FORMAT, OPT_DIR, OPT_RANKS, OPT_TO, OPT_TENSOR,
-    OPT_WARM, OPT_NO_SYNC, OPT_FIO, OPT_TIMEOUT, OPT_CHECK_WHOLE
+    OPT_WARM, OPT_FILES, OPT_NO_SYNC, OPT_FIO, OPT_TIMEOUT, OPT_CHECK_WHOLE
 };
 
 static const struct option long_options[] = {
@@ -58,6 +59,7 @@ static const struct option long_options[] = {
     { "seed", required_argument, NULL, OPT_SEED },     { "format", required_argument, NULL, OPT_FORMAT },
     { "dir", required_argument, NULL, OPT_DIR },       { "ranks", required_argument, NULL, OPT_RANKS },
     { "to", required_argument, NULL, OPT_TO },         { "tensor", required_argument, NULL, OPT_TENSOR },
+    { "files", required_argument, NULL, OPT_FILES },
     { "warm", no_argument, NULL, OPT_WARM },           { "no-sync", no_argument, NULL, OPT_NO_SYNC },
     { "fio", no_argument, NULL, OPT_FIO },             { "timeout", required_argument, NULL, OPT_TIMEOUT },
     { "check-whole", no_argument, NULL, OPT_CHECK_WHOLE },
@@ -112,6 +114,9 @@ static bool take_option(void *user, int c, const char *value)
     case OPT_DIR:
         o->dir = value;
         return value[0] && !strchr(value, '\'');
+    case OPT_FILES:
+        o->files = value;
+        return strcmp(value, "uring") == 0 || strcmp(value, "posix") == 0;
     case OPT_WARM:
         o->warm = true;
         return true;

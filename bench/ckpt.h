@@ -36,6 +36,7 @@ typedef struct ckpt_options {
     uint64_t tensor_bytes;
     int ranks, to, rounds, timeout_ms;
     const char *codec;
+    const char *files;                  /* how saves write; NULL: what is best here */
     const ckpt_type *type;              /* NULL: all */
     uint64_t seed;
     bool json, warm, fio, no_sync, check_whole;

@@ -57,6 +57,7 @@ static dtp_ckpt_save_opts save_opts(const ckpt_options *o)
     dtp_ckpt_save_opts opts = DTP_CKPT_SAVE_OPTS_INIT;
 
     opts.no_sync = o->no_sync;
+    opts.files = o->files;
     opts.timeout_ms = o->timeout_ms;
     for (size_t i = 0; i < DTPI_ARRAY_LEN(codecs); i++)
         if (strcmp(o->codec, codecs[i].name) == 0)
