@@ -10,7 +10,7 @@ from typing import Any
 import dtp
 import numpy as np
 import pytest
-from conftest import RunRanks, need
+from conftest import StartRanks, need
 
 
 @pytest.fixture(autouse=True)
@@ -60,10 +60,17 @@ MODEL = """
 """
 
 
-def test_dtensors_are_boxes_and_reshard(tmp_path: Path, run_ranks: RunRanks) -> None:
+def run_all(start_ranks: StartRanks, n: int, script: str, **env: str) -> None:
+    """As run_ranks; torch's compiler, which fully_shard imports, takes its time."""
+    for rank, end in enumerate(start_ranks(n, script, **env).wait(timeout=300)):
+        assert end.code == 0, f"rank {rank} of {n}: exit code {end.code}\n{end.out}{end.err}"
+
+
+def test_dtensors_are_boxes_and_reshard(tmp_path: Path, start_ranks: StartRanks) -> None:
     """Rows and columns that do not divide, replicas, two dimensions, a strided shard."""
     full = np.arange(7 * 5, dtype="f4").reshape(7, 5)
-    run_ranks(
+    run_all(
+        start_ranks,
         4,
         HEAD
         + """
@@ -114,8 +121,9 @@ def test_dtensors_are_boxes_and_reshard(tmp_path: Path, run_ranks: RunRanks) -> 
     assert all((t == full).all() for t in loaded["t"].values())
 
 
-def test_fsdp_saves_with_four_and_loads_with_two(tmp_path: Path, run_ranks: RunRanks) -> None:
-    run_ranks(
+def test_fsdp_saves_with_four_and_loads_with_two(tmp_path: Path, start_ranks: StartRanks) -> None:
+    run_all(
+        start_ranks,
         4,
         HEAD
         + MODEL
@@ -162,16 +170,17 @@ def test_fsdp_saves_with_four_and_loads_with_two(tmp_path: Path, run_ranks: RunR
     """
         + TAIL
     )
-    run_ranks(2, script, CKPT=str(tmp_path))
+    run_all(start_ranks, 2, script, CKPT=str(tmp_path))
     # What torch calls its states is what anybody else finds.
     loaded = dtp.ckpt.load(tmp_path)
     assert loaded["model.0.weight"].shape == (7, 13)
     assert json.loads(loaded["epoch#json"].tobytes()) == 3
 
 
-def test_tensor_parallel_below_fsdp_comes_back(tmp_path: Path, run_ranks: RunRanks) -> None:
+def test_tensor_parallel_below_fsdp_comes_back(tmp_path: Path, start_ranks: StartRanks) -> None:
     """fully_shard of what is cut along the same dimension: rows 22 over 2, each 11 over 2."""
-    run_ranks(
+    run_all(
+        start_ranks,
         4,
         HEAD
         + """
