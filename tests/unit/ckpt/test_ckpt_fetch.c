@@ -149,14 +149,15 @@ static dtp_status counted_read(dtpi_file *file, uint64_t at, void *data, size_t 
 
 static void test_a_load_reads_little_more_than_it_needs(void **state)
 {
+    struct dtpi_files_ops ops;  /* outlives the files that use it */
     DTPI_AUTO(files) dtpi_files *files = mem_files();
     DTPI_AUTO(load) dtpi_load *l = NULL;
-    struct dtpi_files_ops ops = *files->ops;
     dtp_ckpt_tensor t[N_SMALL + 1];
     uint64_t wanted = 0;
 
     (void)state;
     save(files, "ck", DTP_CODEC_NONE, 1);
+    ops = *files->ops;
     real_read = ops.read;
     ops.read = counted_read;
     files->ops = &ops;
