@@ -245,11 +245,15 @@ dtp_status dtpi_sys_publish(dtpi_files *files, const char *from, const char *to,
 dtp_status dtpi_sys_sync_dir(dtpi_files *files, const char *path, dtp_error *err)
 {
     DTPI_AUTO_FD int fd = dtpi_sys_open_fd(path, O_RDONLY | O_DIRECTORY, 0);
+    int rc;
 
     if (fd < 0)
         return fail_errno(err, "open", path);
     /* EINVAL: a file system that cannot sync folders keeps them in order itself. */
-    if (fsync(fd) < 0 && errno != EINVAL)
+    do {
+        rc = fsync(fd);
+    } while (rc < 0 && errno == EINTR);
+    if (rc < 0 && errno != EINVAL)
         return fail_errno(err, "sync", path);
     return DTP_OK;
 }

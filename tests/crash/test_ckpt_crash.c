@@ -130,7 +130,7 @@ static void run_plan(const plan *p, int n)
     if (p->delta)
         check_refers(files, s.newest);
     walk.every = check_is_long() ? 1 : walk.every;
-    look(&s, files, 0, 0, effort(30, 1000), effort(4, 150));
+    look(&s, files, 0, 0, effort(30, 3000), effort(4, 600));
     job_free(&j);
 }
 
