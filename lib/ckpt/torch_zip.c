@@ -20,6 +20,7 @@ typedef struct view {
     int64_t shape[DTP_CKPT_MAX_DIMS], stride[DTP_CKPT_MAX_DIMS];
     int64_t offset;
     const dtpi_pk_node *key;
+    bool is_lazy;               /* its numbers are conjugates or negatives of the stored ones */
 } view;
 
 void dtpi_torch_zip_free(dtpi_torch_zip *z)
@@ -260,6 +261,8 @@ static bool read_view(const dtpi_pickle *p, const dtpi_pk_node *n, view *v)
         return false;
     if (typed)
         v->dtype = (dtp_dtype)dtype->i;
+    const dtpi_pk_node *bits = dtpi_pk_kid(p, args, typed ? 7 : 6);
+    v->is_lazy = bits && bits->kind != DTPI_PK_NONE && bits->n > 0;
     if (!dtpi_pk_is(offset, DTPI_PK_INT) ||
         !dtpi_pk_ints(p, dtpi_pk_kid(p, args, 2), DTP_CKPT_MAX_DIMS, v->shape, &v->n_dims) ||
         !dtpi_pk_ints(p, dtpi_pk_kid(p, args, 3), DTP_CKPT_MAX_DIMS, v->stride, &n_strides) ||
@@ -355,6 +358,9 @@ static dtp_status check_view(const dtpi_torch_zip *z, const view *v, const dtpi_
 {
     if (v->dtype == DTP_DTYPE_NONE)
         return bad_tensor(z, place, DTP_ERR_UNSUPPORTED, "has a type that is not read", err);
+    if (v->is_lazy)
+        return bad_tensor(z, place, DTP_ERR_UNSUPPORTED,
+                          "is stored conjugate or negative (save it .resolve_conj().resolve_neg())", err);
     for (uint32_t i = 0; i < v->n_dims; i++)
         if (v->shape[i] < 0 || v->stride[i] < 0)
             return bad_tensor(z, place, DTP_ERR_FORMAT, "has a negative shape or stride", err);

@@ -199,6 +199,10 @@ static void test_memory_that_ends_is_said_and_nothing_leaks(void **state)
 #define VIEW(offset, shape, stride)                                                                 \
     "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"        \
     "0X\3\0\0\0cpuK\4tQ" offset shape stride "\x89)tR"
+/* The same of which the stored numbers are not the values: torch keeps that as a bit. */
+#define LAZY(bits)                                                                                  \
+    "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"        \
+    "0X\3\0\0\0cpuK\4tQK\0K\4\x85K\1\x85\x89)" bits "tR"
 #define PICKLE(body) "\x80\x02" body "."
 #define DICT(key, value) "}X\1\0\0\0" key value "s"
 
@@ -258,6 +262,11 @@ static void test_impossible_tensors_are_refused(void **state)
         { CASE(DICT("w", VIEW("K\0", "J\0\0\0\x10\x85", "K\0\x85"))), DTP_ERR_UNSUPPORTED,
           "scattered" },
         { CASE(DICT("w", VIEW("K\0", "J\0\0\0\x7fK\0\x86", "K\1K\1\x86"))), DTP_OK, "" },
+        { CASE(DICT("w", VIEW("K\0", ")", ")"))), DTP_OK, "" },
+        { CASE(DICT("w", LAZY("N"))), DTP_OK, "" },
+        { CASE(DICT("w", LAZY("}"))), DTP_OK, "" },
+        { CASE(DICT("w", LAZY("}X\4\0\0\0conj\x88s"))), DTP_ERR_UNSUPPORTED, "conjugate" },
+        { CASE(DICT("w", LAZY("}X\3\0\0\0neg\x88s"))), DTP_ERR_UNSUPPORTED, "negative" },
         { CASE(DICT("\0", VIEW("K\0", "K\4\x85", "K\1\x85"))), DTP_ERR_FORMAT, "NUL" },
         { CASE(DICT("\xff", VIEW("K\0", "K\4\x85", "K\1\x85"))), DTP_ERR_FORMAT, "UTF-8" },
         { CASE("}(X\1\0\0\0w" VIEW("K\0", "K\4\x85", "K\1\x85") "X\1\0\0\0w" VIEW(
