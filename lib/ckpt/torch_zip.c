@@ -367,6 +367,9 @@ static dtp_status check_view(const dtpi_torch_zip *z, const view *v, const dtpi_
     if (place->extent && (place->n_dims != v->n_dims ||
                           memcmp(place->extent, v->shape, v->n_dims * sizeof(int64_t)) != 0))
         return bad_tensor(z, place, DTP_ERR_CORRUPT, "has another shape than is said of it", err);
+    for (uint32_t i = 0; place->offset && i < v->n_dims; i++)
+        if (place->offset[i] < 0 || v->shape[i] > INT64_MAX - place->offset[i])
+            return bad_tensor(z, place, DTP_ERR_FORMAT, "has a part outside every shape", err);
     return DTP_OK;
 }
 

@@ -469,6 +469,107 @@ static void test_chunks_shared_without_end_are_refused(void **state)
     dtpi_buf_free(&b);
 }
 
+/* ---- folders of our own ---- */
+
+typedef struct chunk {
+    int64_t begin;              /* its first row of tensor "t"; it has two */
+    uint64_t at;                /* in the file; every archive is the same */
+} chunk;
+
+static void put_i64(dtpi_buf *b, int64_t v)
+{
+    dtpi_buf_append(b, "\x8a\x08", 2);
+    put_le(b, (uint64_t)v, 8);
+}
+
+/* A pair of integers under `key`. */
+static void put_pair(dtpi_buf *b, const char *key, int64_t first, int64_t second)
+{
+    put_text(b, key);
+    put_i64(b, first);
+    put_i64(b, second);
+    dtpi_buf_append(b, "\x86", 1);
+}
+
+/* `.metadata` of a tensor of `rows` rows and a column, in chunks of two rows. */
+static void put_metadata(dtpi_buf *b, int64_t rows, const chunk *c, int n, uint64_t archive_bytes)
+{
+    dtpi_buf_printf(b, "\x80\x02" META "Metadata\n)\x81}(");
+    put_text(b, "storage_data");
+    dtpi_buf_append(b, "}(", 2);
+    for (int i = 0; i < n; i++) {
+        dtpi_buf_printf(b, META "MetadataIndex\n)\x81}(");
+        put_text(b, "fqn");
+        put_text(b, "t");
+        put_pair(b, "offset", c[i].begin, 0);
+        dtpi_buf_printf(b, "ub" "ctorch.distributed.checkpoint.filesystem\n_StorageInfo\n)\x81}(");
+        put_text(b, "relative_path");
+        put_text(b, "x");
+        put_text(b, "offset");
+        put_i64(b, (int64_t)c[i].at);
+        put_text(b, "length");
+        put_i64(b, (int64_t)archive_bytes);
+        dtpi_buf_append(b, "ub", 2);
+    }
+    dtpi_buf_append(b, "u", 1);
+    put_text(b, "state_dict_metadata");
+    dtpi_buf_append(b, "}", 1);
+    put_text(b, "t");
+    dtpi_buf_printf(b, META "TensorStorageMetadata\n)\x81}(");
+    put_text(b, "properties");
+    dtpi_buf_printf(b, META "TensorProperties\n)\x81" "ctorch\nfloat32\n\x85" "b");
+    put_pair(b, "size", rows, 1);
+    put_text(b, "chunks");
+    dtpi_buf_append(b, "](", 2);
+    for (int i = 0; i < n; i++) {
+        dtpi_buf_printf(b, META "ChunkStorageMetadata\n)\x81}(");
+        put_pair(b, "offsets", c[i].begin, 0);
+        put_pair(b, "sizes", 2, 1);
+        dtpi_buf_append(b, "ub", 2);
+    }
+    dtpi_buf_append(b, "eubsub.", 7);
+}
+
+/* Opens a folder whose file "x" holds two archives of two rows, each a run of its own. */
+static dtp_status open_chunks(int64_t rows, const chunk *c, int n, uint64_t *archive_bytes_out)
+{
+    static const char pickle[] = PICKLE(VIEW("K\0", "K\2K\1\x86", "K\2K\1\x86"));
+    DTPI_AUTO(files) dtpi_files *files = fresh_files();
+    dtpi_buf b = dtpi_buf_init(A);
+    zip_maker z = zip_begin();
+    dtpi_load *l = NULL;
+
+    zip_put(&z, "a/data.pkl", pickle, sizeof(pickle) - 1);
+    zip_put(&z, "a/data/0", "0123456789abcdef", 16);
+    zip_end(&z);
+    const size_t bytes = z.out.len;
+    put_metadata(&b, rows, c, n, bytes);
+    put_bytes(files, "d/.metadata", b.data, b.len);
+    dtpi_buf_reset(&b);
+    dtpi_buf_append(&b, z.out.data, bytes);
+    dtpi_buf_append(&b, z.out.data, bytes);
+    put_bytes(files, "d/x", b.data, b.len);
+    *archive_bytes_out = bytes;
+    dtpi_buf_free(&b);
+    zip_free(&z);
+    const dtp_status st = dtpi_load_open_path(A, files, "d", &l, ERR);
+    dtpi_load_close(l);
+    return st;
+}
+
+static void test_chunks_lie_inside_of_every_shape(void **state)
+{
+    const chunk last = { INT64_MAX - 1, 0 }, beyond = { INT64_MAX, 0 }, before = { -1, 0 };
+    uint64_t bytes = 0;
+
+    (void)state;
+    assert_status(DTP_ERR_FORMAT, open_chunks(INT64_MAX, &last, 1, &bytes));
+    assert_status(DTP_ERR_FORMAT, open_chunks(INT64_MAX, &beyond, 1, &bytes));
+    assert_text("outside");
+    assert_status(DTP_ERR_FORMAT, open_chunks(4, &before, 1, &bytes));
+    assert_text("outside");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +584,7 @@ int main(void)
         cmocka_unit_test(test_members_must_be_stored_and_single),
         cmocka_unit_test(test_chunks_shared_without_end_are_refused),
         cmocka_unit_test(test_the_metadata_of_dcp_is_not_trusted),
+        cmocka_unit_test(test_chunks_lie_inside_of_every_shape),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
