@@ -352,14 +352,32 @@ static dtp_status add_wanted(dcp *d, const wanted *w)
     return w->size ? add_tensor(d, w, file, path) : add_bytes(d, w, file);
 }
 
+/* In order of place: no byte belongs to two, so that all archives together take no more than their files. */
+static dtp_status check_places(const dcp *d, const wanted *w, size_t n)
+{
+    uint64_t end = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const stored *s = w[i].from;
+        if (i == 0 || compare_text(d, w[i - 1].from->path, s->path) != 0)
+            end = 0;
+        if (s->bytes > 0 && s->at < end)
+            return dtpi_fail(d->err, DTP_ERR_FORMAT, "%s/%s: two entries share bytes of file %.*s",
+                             d->f->root, metadata_name, (int)DTPI_MIN(s->path->n, 80u),
+                             dtpi_pk_text(&d->p, s->path));
+        end = DTPI_MAX(end, s->at + s->bytes);
+    }
+    return DTP_OK;
+}
+
 static dtp_status add_all(dcp *d)
 {
     const size_t n = d->wanted.len / sizeof(wanted);
-    dtp_status st = DTP_OK;
 
     /* File by file, so that each is opened once. */
     if (n > 1)
         qsort_r(d->wanted.data, n, sizeof(wanted), by_place, d);
+    dtp_status st = check_places(d, (const wanted *)(const void *)d->wanted.data, n);
     for (size_t i = 0; i < n && st >= 0; i++)
         st = add_wanted(d, (const wanted *)(const void *)d->wanted.data + i);
     if (st >= 0 && d->raw.len) {

@@ -570,6 +570,22 @@ static void test_chunks_lie_inside_of_every_shape(void **state)
     assert_text("outside");
 }
 
+static void test_no_byte_belongs_to_two_chunks(void **state)
+{
+    uint64_t bytes = 0;
+
+    (void)state;
+    const chunk one = { 0, 0 };
+    assert_ok(open_chunks(2, &one, 1, &bytes));
+    const chunk apart[] = { { 0, bytes }, { 2, 0 } }, same[] = { { 0, 0 }, { 2, 0 } };
+    const chunk near[] = { { 0, 0 }, { 2, bytes - 1 } };
+    assert_ok(open_chunks(4, apart, 2, &bytes));
+    assert_status(DTP_ERR_FORMAT, open_chunks(4, same, 2, &bytes));
+    assert_text("share bytes of file x");
+    assert_status(DTP_ERR_FORMAT, open_chunks(4, near, 2, &bytes));
+    assert_text("share bytes of file x");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -585,6 +601,7 @@ int main(void)
         cmocka_unit_test(test_chunks_shared_without_end_are_refused),
         cmocka_unit_test(test_the_metadata_of_dcp_is_not_trusted),
         cmocka_unit_test(test_chunks_lie_inside_of_every_shape),
+        cmocka_unit_test(test_no_byte_belongs_to_two_chunks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
