@@ -105,6 +105,21 @@ static dtp_status add_tensor(walker *w, const dtpi_pk_node *n)
     return st < 0 ? st : dtpi_torch_add(w->z, n, &place, w->err);
 }
 
+/* As JSON has it: the point that printf writes is that of the program's locale. */
+static void put_float(dtpi_buf *out, double v)
+{
+    char text[48];
+    bool pointed = false;
+
+    snprintf(text, sizeof(text), "%.17g", v);
+    for (const char *p = text; *p; p++) {
+        const bool plain = strchr("0123456789+-e", *p) != NULL;
+        if (plain || !pointed)
+            dtpi_buf_append(out, plain ? p : ".", 1);
+        pointed |= !plain;
+    }
+}
+
 static void put_scalar(dtpi_buf *out, const dtpi_pickle *p, const dtpi_pk_node *n)
 {
     if (n->kind == DTPI_PK_TEXT)
@@ -116,7 +131,7 @@ static void put_scalar(dtpi_buf *out, const dtpi_pickle *p, const dtpi_pk_node *
     else if (n->kind == DTPI_PK_INT)
         dtpi_buf_printf(out, "%" PRId64, n->i);
     else if (isfinite(n->f))
-        dtpi_buf_printf(out, "%.17g", n->f);
+        put_float(out, n->f);
     else
         dtpi_buf_printf(out, "\"%f\"", n->f);
 }

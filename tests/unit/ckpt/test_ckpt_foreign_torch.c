@@ -2,6 +2,8 @@
 /* Files of torch in tests/data/ckpt/foreign (made by its make.py), and archives that are wrong in one way. */
 #include "zips.h"
 
+#include <locale.h>
+
 #include "ckpt/load.h"
 #include "files/posix.h"
 
@@ -89,6 +91,21 @@ static void test_a_state_dict_of_torch_save_is_read(void **state)
                         "{\"source\":\"torch\",\"values\":{\"epoch\":3,\"name\":\"h\xc3\xa9\","
                         "\"opt.groups.0.betas.0\":0.5,\"opt.groups.0.betas.1\":0.25,"
                         "\"none\":null},\"left_out\":[\"bytes\"]}");
+}
+
+/* The program may speak a language that writes 0,5. */
+static void test_metadata_is_json_in_every_language(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+    DTPI_AUTO(load) dtpi_load *l = NULL;
+
+    (void)state;
+    if (!setlocale(LC_NUMERIC, "de_DE.UTF-8") && !setlocale(LC_NUMERIC, "fr_FR.UTF-8"))
+        skip();
+    assert_ok(dtpi_files_posix_open(A, &files, ERR));
+    open_fixture(files, "plain.pt", &l);
+    setlocale(LC_NUMERIC, "C");
+    assert_non_null(strstr((char *)l->m.meta.data, "\"opt.groups.0.betas.0\":0.5,"));
 }
 
 static void assert_dcp(dtpi_load *l)
@@ -590,6 +607,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_state_dict_of_torch_save_is_read),
+        cmocka_unit_test(test_metadata_is_json_in_every_language),
         cmocka_unit_test(test_a_folder_of_dcp_is_read),
         cmocka_unit_test(test_its_metadata_file_stands_for_the_folder),
         cmocka_unit_test(test_memory_that_ends_is_said_and_nothing_leaks),
