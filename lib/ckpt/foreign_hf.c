@@ -237,7 +237,9 @@ static bool parse_counted(const char *name, counted *out)
 
     if (sscanf(name, "shard-%9u-%n", &rank, &skip) == 1 && skip)
         name += skip;
-    const char *of = strstr(name, "-of-");
+    const char *of = NULL;
+    for (const char *p = name; (p = strstr(p, "-of-")); p++)
+        of = p;     /* the last: a stem may be "best-of-n" */
     const char *k = of;
     while (k && k > name && k[-1] >= '0' && k[-1] <= '9')
         k--;

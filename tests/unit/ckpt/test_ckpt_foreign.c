@@ -263,6 +263,18 @@ static void test_a_gap_in_a_numbered_series_is_named(void **state)
     }
 }
 
+static void test_a_series_may_have_of_in_its_name(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = fresh_files();
+    dtpi_load *l = NULL;
+
+    (void)state;
+    put_st(files, "m/best-of-n-00001-of-00003.safetensors", ONE("a", "[1]", "1"), 1, 0);
+    put_st(files, "m/best-of-n-00003-of-00003.safetensors", ONE("c", "[1]", "1"), 1, 0);
+    assert_status(DTP_ERR_NOT_FOUND, open_at(files, "m", &l));
+    assert_text("file 2 of 3 of best-of-n-");
+}
+
 static void test_what_is_no_checkpoint_is_said(void **state)
 {
     DTPI_AUTO(files) dtpi_files *files = fresh_files();
@@ -296,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_a_shard_twice_is_refused),
         cmocka_unit_test(test_broken_sharding_info_is_refused),
         cmocka_unit_test(test_a_gap_in_a_numbered_series_is_named),
+        cmocka_unit_test(test_a_series_may_have_of_in_its_name),
         cmocka_unit_test(test_what_is_no_checkpoint_is_said),
     };
 
