@@ -181,8 +181,10 @@ static void close_savers(dtp_ctx *ctx, void *value)
     while (all->first) {
         dtpi_saver *s = all->first;
         all->first = s->next;
-        if (s->op && dtpi_ctx_alive(ctx))
-            dtpi_ctx_wait(ctx, is_over, s, INT64_MAX, NULL);
+        /* The thread is joined below: no signal ends this wait, which asks every 50 ms. */
+        while (s->op && dtpi_ctx_alive(ctx) &&
+               dtpi_ctx_wait(ctx, is_over, s, INT64_MAX, NULL) == DTP_ERR_INTERRUPTED)
+            continue;
         saver_free(s);
     }
     dtpi_free(dtpi_ctx_alloc(ctx), all, sizeof(*all));

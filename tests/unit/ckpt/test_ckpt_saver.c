@@ -105,6 +105,29 @@ static void test_a_handle_given_back_leaves_the_save_running(void **state)
     dtp_ctx_close(ctx);
 }
 
+static int always(void *user)
+{
+    (void)user;
+    return 1;
+}
+
+static void test_closing_waits_for_a_save_whatever_interrupts(void **state)
+{
+    const dtp_ctx_opts o = { .size = sizeof(o), .interrupted = always };
+    dtp_ckpt_tensor t = small(4);
+    dtp_ctx *ctx = NULL;
+    dtp_op *op = NULL;
+
+    (void)state;
+    assert_ok(dtp_ctx_open(&o, &ctx, ERR));
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 4, &t, 1, NULL, &op, ERR));
+    dtp_op_free(op);
+    dtp_ctx_close(ctx);
+    ctx = open_ctx(NULL);
+    assert_true(first_of(ctx, base, 4) == 4);
+    dtp_ctx_close(ctx);
+}
+
 static void test_the_next_save_waits_for_the_one_before(void **state)
 {
     dtp_ctx *ctx = open_ctx(NULL);
@@ -331,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_tensors_may_change_while_a_save_goes_on),
         cmocka_unit_test(test_a_large_tensor_is_copied_whole),
         cmocka_unit_test(test_a_handle_given_back_leaves_the_save_running),
+        cmocka_unit_test(test_closing_waits_for_a_save_whatever_interrupts),
         cmocka_unit_test(test_the_next_save_waits_for_the_one_before),
         cmocka_unit_test(test_a_failure_nobody_was_told_is_the_next_saves),
         cmocka_unit_test(test_a_failure_that_was_told_is_told_once),
