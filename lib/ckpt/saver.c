@@ -161,15 +161,17 @@ static dtp_status start_thread(dtpi_saver *s, dtp_error *err)
 
 /* ---- savers of a context ---- */
 
-/* In a forked child there is no thread, and what it held stays. */
+/* In a forked child there is no thread; what it may have been changing when it vanished stays. */
 static void saver_free(dtpi_saver *s)
 {
     const dtp_allocator *a = dtpi_ctx_alloc(s->ctx);
+    const bool vanished = s->has_thread && !dtpi_ctx_alive(s->ctx);
 
-    if (s->has_thread && dtpi_ctx_alive(s->ctx))
+    if (s->has_thread && !vanished)
         pthread_join(s->thread, NULL);
     dtpi_snapshot_free(&s->snapshot);
-    dtpi_known_plan_forget(&s->known);
+    if (!vanished)
+        dtpi_known_plan_forget(&s->known);
     ticket_unref(s->ticket);
     dtpi_free(a, s, sizeof(*s));
 }

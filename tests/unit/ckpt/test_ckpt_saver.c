@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <ftw.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -300,6 +301,88 @@ static void test_a_forked_child_leaves_the_save_alone(void **state)
     dtp_ctx_close(ctx);
 }
 
+/* An allocator that stops the save's thread when it has freed what the save before left. */
+typedef struct gate {
+    pthread_t caller;
+    pthread_mutex_t mutex;
+    void *open[512];            /* what threads allocated */
+    size_t n;
+    bool is_armed;
+    void *gone;
+    sem_t stopped, go;
+} gate;
+
+static void *gate_alloc(void *user, size_t bytes, size_t align)
+{
+    void *p = aligned_alloc(align, (bytes + align - 1) / align * align);
+    gate *g = user;
+
+    pthread_mutex_lock(&g->mutex);
+    if (!pthread_equal(pthread_self(), g->caller) && !g->is_armed && g->n < 512)
+        g->open[g->n++] = p;
+    pthread_mutex_unlock(&g->mutex);
+    return p;
+}
+
+static void gate_free(void *user, void *p, size_t bytes)
+{
+    bool stops = false;
+    gate *g = user;
+
+    (void)bytes;
+    if (p && p == g->gone)
+        _exit(1);               /* twice: only a forked child gets here */
+    pthread_mutex_lock(&g->mutex);
+    for (size_t i = 0; i < g->n; i++)
+        if (g->open[i] == p) {
+            stops = g->is_armed && !pthread_equal(pthread_self(), g->caller);
+            g->open[i] = NULL;
+        }
+    if (stops) {
+        g->is_armed = false;
+        g->gone = p;
+    }
+    pthread_mutex_unlock(&g->mutex);
+    if (stops) {
+        sem_post(&g->stopped);
+        sem_wait(&g->go);
+        g->gone = NULL;
+    }
+    free(p);
+}
+
+static void test_a_forked_child_frees_nothing_that_the_thread_was_freeing(void **state)
+{
+    gate g = { .caller = pthread_self(), .mutex = PTHREAD_MUTEX_INITIALIZER };
+    const dtp_allocator a = { gate_alloc, gate_free, &g };
+    dtp_ctx *ctx = open_ctx(&a);
+    dtp_ckpt_tensor t = small(1);
+    dtp_op *op = NULL;
+    int status;
+
+    (void)state;
+    sem_init(&g.stopped, 0, 0);
+    sem_init(&g.go, 0, 0);
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 52, &t, 1, NULL, &op, ERR));
+    assert_ok(dtp_op_wait(op, -1, ERR));
+    dtp_op_free(op);
+    g.is_armed = true;
+    t.name = "another";         /* the plan of the save before is forgotten */
+    assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 53, &t, 1, NULL, &op, ERR));
+    sem_wait(&g.stopped);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        dtp_ctx_close(ctx);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    sem_post(&g.go);
+    assert_int_equal(status, 0);
+    assert_ok(dtp_op_wait(op, -1, ERR));
+    dtp_op_free(op);
+    dtp_ctx_close(ctx);
+}
+
 static void note_end(void *user, dtp_op *op, dtp_status status)
 {
     (void)op;
@@ -362,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_many_saves_grow_nothing),
         cmocka_unit_test(test_no_memory_is_told_and_loses_nothing),
         cmocka_unit_test(test_a_forked_child_leaves_the_save_alone),
+        cmocka_unit_test(test_a_forked_child_frees_nothing_that_the_thread_was_freeing),
         cmocka_unit_test(test_its_function_is_called_on_the_callers_thread),
     };
 
