@@ -88,10 +88,10 @@ dtp_status dtpi_plan_check(const dtp_ckpt_tensor *t, dtp_error *err)
 
 uint64_t dtpi_plan_bytes(const dtp_ckpt_tensor *t)
 {
-    uint64_t count = 0;
+    uint64_t bytes = 0;
 
-    dtpi_box_count(t->n_dims, t->extent ? t->extent : t->shape, &count);
-    return count * dtp_dtype_bytes(t->dtype);
+    dtpi_box_bytes(t->n_dims, t->extent ? t->extent : t->shape, t->dtype, &bytes);
+    return bytes;
 }
 
 /* ---- tensors by name ---- */

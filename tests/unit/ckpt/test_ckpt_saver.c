@@ -91,6 +91,34 @@ static void test_a_large_tensor_is_copied_whole(void **state)
     free(back);
 }
 
+static void test_elements_that_are_no_whole_bytes_are_copied(void **state)
+{
+    static const dtp_dtype types[3] = { DTP_F4, DTP_F6_E2M3, DTP_F6_E3M2 };
+    const int64_t many[] = { 800 };
+    dtp_ctx *ctx = open_ctx(NULL);
+    dtp_ckpt *ckpt = NULL;
+
+    (void)state;
+    for (uint64_t i = 0; i < 3; i++) {
+        uint8_t own[600], back[600] = { 0 };
+        const size_t bytes = 800 * dtp_dtype_bits(types[i]) / 8;
+        dtp_ckpt_tensor t = { sizeof(t), "f", types[i], 1, many, NULL, NULL, own };
+        dtp_op *op = NULL;
+        memset(own, 0x5a, sizeof(own));
+        assert_ok(dtp_ckpt_save_start(ctx, NULL, base, 5 + i, &t, 1, NULL, &op, ERR));
+        memset(own, 0xff, sizeof(own));
+        assert_ok(dtp_op_wait(op, -1, ERR));
+        dtp_op_free(op);
+        assert_ok(dtp_ckpt_open(ctx, base, 5 + i, &ckpt, ERR));
+        t.data = back;
+        assert_ok(dtp_ckpt_read(ckpt, &t, 1, ERR));
+        for (size_t k = 0; k < bytes; k++)
+            assert_int_equal(back[k], 0x5a);
+        dtp_ckpt_close(ckpt);
+    }
+    dtp_ctx_close(ctx);
+}
+
 static void test_a_handle_given_back_leaves_the_save_running(void **state)
 {
     dtp_ctx *ctx = open_ctx(NULL);
@@ -436,6 +464,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensors_may_change_while_a_save_goes_on),
         cmocka_unit_test(test_a_large_tensor_is_copied_whole),
+        cmocka_unit_test(test_elements_that_are_no_whole_bytes_are_copied),
         cmocka_unit_test(test_a_handle_given_back_leaves_the_save_running),
         cmocka_unit_test(test_closing_waits_for_a_save_whatever_interrupts),
         cmocka_unit_test(test_the_next_save_waits_for_the_one_before),
