@@ -73,22 +73,29 @@ dtp_status dtp_ckpt_latest_valid(dtp_ctx *ctx, const char *dir, int level,
 
 /* ---- all ---- */
 
+static dtp_status list(dtpi_files *files, const char *dir, uint64_t *steps_out, size_t capacity,
+                       size_t *n_out, dtp_error *err)
+{
+    DTPI_AUTO_BUF dtpi_buf found = dtpi_buf_init(files->a);
+
+    const dtp_status st = dtpi_steps_list(files, dir, &found, err);
+    if (st < 0)
+        return st;
+    *n_out = found.len / sizeof(uint64_t);
+    if (found.len && capacity)
+        memcpy(steps_out, found.data, DTPI_MIN(capacity, *n_out) * sizeof(uint64_t));
+    return DTP_OK;
+}
+
 dtp_status dtp_ckpt_list(dtp_ctx *ctx, const char *dir, uint64_t *steps_out, size_t capacity,
                          size_t *n_out, dtp_error *err)
 {
-    DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(dtpi_ctx_alloc(ctx));
     dtpi_files *files;
 
-    dtp_status st = enter(ctx, dir, &files, err);
+    const dtp_status st = enter(ctx, dir, &files, err);
     if (st < 0)
         return st;
-    st = dtpi_steps_list(files, dir, &list, err);
-    if (st >= 0) {
-        *n_out = list.len / sizeof(uint64_t);
-        if (list.len)
-            memcpy(steps_out, list.data, DTPI_MIN(capacity, *n_out) * sizeof(uint64_t));
-    }
-    return leave(ctx, files, st, err);
+    return leave(ctx, files, list(files, dir, steps_out, capacity, n_out, err), err);
 }
 
 /* ---- which stay ---- */

@@ -47,6 +47,9 @@ static void test_what_is_saved_is_told_and_read(void **state)
     assert_ok(dtp_ckpt_save(ctx, NULL, base, 6, t, 2, NULL, ERR));
     assert_ok(dtp_ckpt_latest(ctx, base, &step, ERR));
     assert_int_equal(step, 6);
+    assert_ok(dtp_ckpt_list(ctx, base, NULL, 0, &n, ERR));     /* how many? */
+    assert_int_equal(n, 2);
+    n = 0;
     assert_ok(dtp_ckpt_list(ctx, base, steps, 1, &n, ERR));
     assert_int_equal(n, 2);
     assert_int_equal(steps[0], 5);
