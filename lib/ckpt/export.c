@@ -245,12 +245,12 @@ static dtp_status write_index(exporter *x)
                                                 text.len, x->opts->no_sync, x->err);
 }
 
-/* Takes back the first `n` files, and first of all what would make a model of them. */
-static void remove_files(const exporter *x, uint32_t n)
+/* Takes back the first `n` files, and first of all what would make a model of them, if that is ours. */
+static void remove_files(const exporter *x, uint32_t n, bool has_index)
 {
     char path[DTPI_PATH_MAX], name[NAME_ROOM];
 
-    if (dtpi_path_join(path, x->dir, index_name, NULL) >= 0)
+    if (has_index && dtpi_path_join(path, x->dir, index_name, NULL) >= 0)
         x->l->files->ops->remove(x->l->files, path, NULL);
     for (uint32_t s = 0; s < n; s++) {
         shard_name(x, s, name);
@@ -262,10 +262,10 @@ static void remove_files(const exporter *x, uint32_t n)
 static dtp_status write_files(exporter *x)
 {
     char temp[DTPI_PATH_MAX], path[DTPI_PATH_MAX], name[NAME_ROOM];
-    uint32_t first = 0, s = 0;
+    uint32_t first = 0, n_written = 0;
 
     dtp_status st = dtpi_path_join(temp, x->dir, temp_name, x->err);
-    for (; s < x->n_shards && st >= 0; s++) {
+    for (uint32_t s = 0; s < x->n_shards && st >= 0; s++) {
         uint32_t end = first;
         while (end < x->n && x->shard[x->order[end]] == s)
             end++;
@@ -273,15 +273,18 @@ static dtp_status write_files(exporter *x)
         st = dtpi_path_join(path, x->dir, name, x->err);
         if (st >= 0)
             st = write_file(x, first, end, temp, path);
+        n_written += st >= 0;
         first = end;
     }
     /* The files are durable before the index that names them is. */
     if (st >= 0 && !x->opts->no_sync)
         st = x->l->files->ops->sync_dir(x->l->files, x->dir, x->err);
-    if (st >= 0 && x->n_shards > 1)
+    const bool has_index = st >= 0 && x->n_shards > 1;
+    if (has_index)
         st = write_index(x);
+    /* What somebody else put there meanwhile is not ours to remove. */
     if (st < 0)
-        remove_files(x, s);
+        remove_files(x, n_written, has_index && st != DTP_ERR_EXISTS);
     return st;
 }
 

@@ -142,6 +142,45 @@ static void test_a_failed_export_leaves_nothing(void **state)
     }
 }
 
+/* Somebody else's file appears while the export runs. */
+typedef struct intruder {
+    dtpi_files *files;
+    const char *path;
+} intruder;
+
+static void intrude(void *user, uint64_t done, uint64_t total)
+{
+    const intruder *in = user;
+    dtpi_file *file = NULL;
+
+    (void)done;
+    (void)total;
+    if (in->files->ops->create(in->files, in->path, 0, &file, NULL) >= 0)
+        assert_ok(in->files->ops->close_file(file, ERR));
+}
+
+static void test_what_somebody_else_put_there_stays(void **state)
+{
+    static const char *const paths[] = { "m/model-00002-of-00003.safetensors",
+                                         "m/model.safetensors.index.json" };
+    uint64_t bytes = 0;
+
+    (void)state;
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(paths); i++) {
+        DTPI_AUTO(files) dtpi_files *files = fresh_files(DTP_CODEC_NONE);
+        DTPI_AUTO(load) dtpi_load *l = NULL;
+        intruder in = { files, paths[i] };
+        const dtp_ckpt_export_opts opts = {
+            .size = sizeof(opts), .max_shard_bytes = 16, .progress = intrude, .user = &in
+        };
+        assert_ok(dtpi_load_open(A, files, "c", 42, &l, ERR));
+        assert_status(DTP_ERR_EXISTS, dtpi_export(l, "m", &opts, ERR));
+        assert_ok(files->ops->size(files, paths[i], &bytes, ERR));
+        assert_status(DTP_ERR_NOT_FOUND,
+                      files->ops->size(files, "m/model-00001-of-00003.safetensors", &bytes, ERR));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +189,7 @@ int main(void)
         cmocka_unit_test(test_nothing_is_overwritten),
         cmocka_unit_test(test_slabs_join_to_tensors_larger_than_the_buffer),
         cmocka_unit_test(test_a_failed_export_leaves_nothing),
+        cmocka_unit_test(test_what_somebody_else_put_there_stays),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
