@@ -343,7 +343,7 @@ typedef struct folder {
     size_t n;
     char index[256];
     uint32_t n_indexes;
-    bool manifest, dcp, steps;
+    bool dcp, steps;
 } folder;
 
 static dtp_status look_at_name(void *user, const char *name, dtp_error *err)
@@ -358,7 +358,6 @@ static dtp_status look_at_name(void *user, const char *name, dtp_error *err)
         if (!dtpi_buf_append(&d->names, name, strlen(name) + 1))
             return dtpi_fail_nomem(err, strlen(name));
     }
-    d->manifest |= strcmp(name, "manifest.json") == 0;
     d->dcp |= strcmp(name, ".metadata") == 0;
     d->steps |= strncmp(name, "step-", 5) == 0;
     return DTP_OK;
