@@ -45,16 +45,19 @@ dtp_status dtpi_foreign_open(dtpi_files *files, const char *path, dtpi_manifest 
 
 /* ---- for the readers ---- */
 
-/* Opens a file under the root, which becomes the one at hand. Errors: FORMAT (leads out of the root). */
+/*
+ * Opens a file under the root, which becomes the one at hand. Errors: FORMAT (leads out of the root), those of
+ * opening, NOMEM.
+ */
 dtp_status dtpi_foreign_file(dtpi_foreign *f, const char *name, uint32_t *file_out,
                              uint64_t *bytes_out, dtp_error *err);
 /* Reads from the file at hand. */
 dtp_status dtpi_foreign_read(dtpi_foreign *f, uint64_t at, void *data, size_t bytes,
                              dtp_error *err);
-/* Keeps a tensor's name. Errors: FORMAT (empty, NUL, no UTF-8), LIMIT, NOMEM. */
+/* Keeps a tensor's name. Errors: LIMIT (empty, or more than 1023 bytes), FORMAT (NUL, no UTF-8), NOMEM. */
 dtp_status dtpi_foreign_name(dtpi_foreign *f, const char *name, size_t bytes, uint32_t *at_out,
                              dtp_error *err);
-/* Errors: UNSUPPORTED (dimensions), FORMAT (not inside its tensor or file), NOMEM. */
+/* Errors: UNSUPPORTED (dimensions), FORMAT (not inside its file), NOMEM. */
 dtp_status dtpi_foreign_add(dtpi_foreign *f, const dtpi_foreign_box *box, dtp_error *err);
 /* Appends "KEY": to the metadata; the caller appends the value to `meta`. */
 void dtpi_foreign_meta(dtpi_foreign *f, const char *key);
