@@ -79,6 +79,16 @@ static dtp_status to_step(dtp_ctx *ctx, const ckpt_args *a, dtp_ckpt *ckpt, dtp_
     return st;
 }
 
+/* An option of the other kind would change nothing: who gives it wants something else. */
+static const char *wrong_option(const ckpt_args *a, bool model)
+{
+    if (model && a->has_step)
+        return "--step numbers a step that is written; DIR:STEP names one that is read";
+    if (model && a->codec != DTP_CODEC_NONE)
+        return "--codec is for steps (--to step)";
+    return !model && a->max_shard_bytes ? "--max-shard is for models (--to hf)" : NULL;
+}
+
 int ckpt_convert(dtp_ctx *ctx, const ckpt_args *a)
 {
     dtp_ckpt_info info = { 0 };
@@ -91,6 +101,11 @@ int ckpt_convert(dtp_ctx *ctx, const ckpt_args *a)
         return cmd_fail(&cmd_ckpt, &err);
     /* What is not said: a step goes out, everything else comes in. */
     const bool model = a->to ? strcmp(a->to, "hf") == 0 : info.has_checksums;
+    const char *wrong = wrong_option(a, model);
+    if (wrong) {
+        dtp_ckpt_close(ckpt);
+        return cmd_usage(&cmd_ckpt, "%s", wrong);
+    }
     st = model ? to_model(ctx, a, ckpt, &err) : to_step(ctx, a, ckpt, &info, &err);
     ckpt_human(info.bytes, bytes, sizeof(bytes));
     dtp_ckpt_close(ckpt);
