@@ -242,7 +242,6 @@ static void test_hole_and_overlap_are_named(void **state)
 
 static void test_ranks_that_disagree_are_named(void **state)
 {
-    static const int64_t other[] = { 5, 6 };
     DTPI_AUTO(files) dtpi_files *files = mem_files();
     rank_run r[2];
 
@@ -260,7 +259,6 @@ static void test_ranks_that_disagree_are_named(void **state)
     r[1].opts.chunk_bytes = 8192;
     assert_status(DTP_ERR_INVAL, ranks_save(r, 2, 1));
     assert_text("rank 1 with 0 and 8192");
-    (void)other;
     ranks_free(r, 2);
 }
 

@@ -236,6 +236,49 @@ static void test_a_failure_one_rank_was_not_told_fails_the_next_on_all(void **st
     ranks_run(3, run_untold, (void *)ranks_job());
 }
 
+static void run_disagreeing(int rank, int n, void *user)
+{
+    rank_state s;
+
+    join(&s, user, rank, n);
+    RANK_STATUS(DTP_ERR_INVAL, dtp_ckpt_save(s.ctx, s.g, base, rank == 1 ? 46 : 45, &s.t, 1, &s.opts, ERR));
+    RANK_TEXT("rank 0 saves step 45, rank 1 step 46");
+    leave(&s);
+}
+
+static void test_ranks_that_save_different_steps_are_told(void **state)
+{
+    (void)state;
+    ranks_run(3, run_disagreeing, (void *)ranks_job());
+}
+
+/* Rank 1 does not come, and closes only when the others gave up. */
+static void run_waiting(int rank, int n, void *user)
+{
+    dtp_op *op = NULL;
+    rank_state s;
+
+    join(&s, user, rank, n);
+    s.opts.timeout_ms = 200;
+    if (rank == 0) {
+        RANK_STATUS(DTP_ERR_TIMEOUT, dtp_ckpt_save(s.ctx, s.g, base, 47, &s.t, 1, &s.opts, ERR));
+        RANK_TEXT("rank 1");
+    } else if (rank == 2) {
+        RANK_OK(dtp_ckpt_save_start(s.ctx, s.g, base, 47, &s.t, 1, &s.opts, &op, ERR));
+        RANK_STATUS(DTP_ERR_TIMEOUT, dtp_op_wait(op, -1, ERR));
+        RANK_TEXT("rank 1");
+        dtp_op_free(op);
+    }
+    RANK_OK(dtp_group_barrier(s.g, 0, ERR));
+    leave(&s);
+}
+
+static void test_a_rank_that_does_not_come_is_waited_for_no_longer_than_said(void **state)
+{
+    (void)state;
+    ranks_run(3, run_waiting, (void *)ranks_job());
+}
+
 static void run_cancel(int rank, int n, void *user)
 {
     rank_state s;
@@ -351,6 +394,8 @@ int main(void)
         cmocka_unit_test(test_a_save_ends_while_nobody_uses_the_context),
         cmocka_unit_test(test_a_wrong_call_of_one_rank_fails_on_all_at_once),
         cmocka_unit_test(test_a_failure_one_rank_was_not_told_fails_the_next_on_all),
+        cmocka_unit_test(test_ranks_that_save_different_steps_are_told),
+        cmocka_unit_test(test_a_rank_that_does_not_come_is_waited_for_no_longer_than_said),
         cmocka_unit_test(test_a_cancelled_save_fails_on_all),
         cmocka_unit_test(test_closing_and_aborting_end_a_save),
         cmocka_unit_test(test_two_groups_save_at_a_time),
