@@ -61,9 +61,12 @@ typedef struct dtp_ckpt_save_opts {
  * `group` NULL: this process alone. A step that exists completely is refused, a damaged one is
  * replaced; nothing that was valid before is touched until the new manifest is durable. Empty boxes
  * are welcome.
- * Errors: INVAL (also: ranks disagree about a tensor), RANGE (box outside its tensor), EXISTS (step),
- * BUSY (another save writes to `dir`, or a newer attempt took the step over), NOSPC, IO, PERM, CORRUPT
- * (boxes do not cover a tensor or overlap), LIMIT, PEER, TIMEOUT, NOMEM. The same on all ranks; the text names rank, file and tensor.
+ * Errors: INVAL (also: ranks disagree about a tensor), RANGE (box outside its tensor), FORMAT
+ * (meta_json is no object), UNSUPPORTED (`files`), EXISTS (step), BUSY (another save writes to
+ * `dir`, or a newer attempt took the step over), NOSPC, IO, PERM, CORRUPT (boxes do not cover a
+ * tensor or overlap), VERSION (the step is of a newer library), LIMIT, PEER, ABORTED, TIMEOUT,
+ * INTERRUPTED, FORKED, NOMEM. The same on all ranks that can still talk to each other; the text
+ * names rank, file and tensor.
  * Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
@@ -79,8 +82,9 @@ DTP_API dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir
  * One save of a group (or of a context without one) is under way at a time: the next one, synchronous or
  * not, waits for it, and fails on all ranks with its failure where a rank has not been told of it by
  * dtp_op_wait or dtp_op_status. dtp_op_free leaves the save running; dtp_op_cancel makes it fail on
- * all ranks, and so does closing the group; closing a context waits for a save without a group. The
- * allocator and the log function may be called from other threads meanwhile.
+ * all ranks with CANCELED, where they have not all written by then, and so does closing the group;
+ * closing a context waits for a save without a group. The allocator and the log function may be
+ * called from other threads meanwhile.
  * Errors: INVAL, RANGE, NOMEM, LIMIT (no thread), INTERRUPTED, BUSY, FORKED, and those of the save before;
  * all ranks get the same. Free with dtp_op_free. Threads: ctx. Since 0.1.
  */
