@@ -79,6 +79,18 @@ static int by_place(const void *a, const void *b, void *user)
     return i < k ? -1 : i > k;
 }
 
+static uint64_t largest_slab(const exporter *x, uint32_t i)
+{
+    const dtpi_mf_tensor *t = tensor_at(x, i);
+    const dtp_ckpt_tensor whole = {
+        .size = sizeof(whole), .dtype = t->dtype, .n_dims = t->n_dims, .shape = shape_of(x, t)
+    };
+    dtpi_slab s;
+
+    dtpi_slab_begin(&s, &whole, SLAB_BYTES);
+    return s.bytes;
+}
+
 /* Tensors are in order of their names already. */
 static dtp_status deal(exporter *x)
 {
@@ -100,10 +112,7 @@ static dtp_status deal(exporter *x)
         x->total += bytes;
         x->shard[i] = x->n_shards - 1;
         x->order[i] = i;
-        /* Elements that are no whole bytes are not cut into slabs. */
-        x->slab_bytes = DTPI_MAX(x->slab_bytes, dtp_dtype_bytes(tensor_at(x, i)->dtype) == 0
-                                                    ? bytes
-                                                    : DTPI_MIN(bytes, (uint64_t)SLAB_BYTES));
+        x->slab_bytes = DTPI_MAX(x->slab_bytes, largest_slab(x, i));
     }
     if (x->n > 1)
         qsort_r(x->order, x->n, sizeof(*x->order), by_place, x);

@@ -11,9 +11,16 @@ static void set_extent(dtpi_slab *s)
     dtpi_box_bytes(s->n_dims, s->extent, s->dtype, &s->bytes);
 }
 
+/* Rows of so many bits that are whole bytes together. */
+static uint64_t byte_rows(uint64_t bits)
+{
+    return bits % 8 == 0 ? 1 : bits % 4 == 0 ? 2 : bits % 2 == 0 ? 4 : 8;
+}
+
 void dtpi_slab_begin(dtpi_slab *s, const dtp_ckpt_tensor *t, uint64_t most)
 {
-    uint64_t inner = dtp_dtype_bytes(t->dtype), bytes = 0;
+    const uint64_t most_bits = 8 * DTPI_MIN(most, UINT64_MAX / 8);
+    uint64_t inner = dtp_dtype_bits(t->dtype), bytes = 0;
 
     *s = (dtpi_slab){ .n_dims = t->n_dims, .dtype = t->dtype };
     if (t->n_dims)
@@ -21,16 +28,23 @@ void dtpi_slab_begin(dtpi_slab *s, const dtp_ckpt_tensor *t, uint64_t most)
     memcpy(s->extent, s->shape, sizeof(s->extent));
     dtpi_box_bytes(t->n_dims, s->shape, t->dtype, &bytes);
     s->done = bytes == 0;
-    s->whole = bytes <= most || inner == 0 || t->n_dims == 0;
+    s->whole = bytes <= most || t->n_dims == 0;
     if (s->done || s->whole) {
         set_extent(s);
         return;
     }
-    for (s->cut = t->n_dims; s->cut > 1 && inner * (uint64_t)s->shape[s->cut - 1] <= most;)
-        inner *= (uint64_t)s->shape[--s->cut];
+    for (s->cut = t->n_dims; s->cut > 1; s->cut--) {
+        const uint64_t n = (uint64_t)s->shape[s->cut - 1];
+        if (n > most_bits / inner || n * inner > most_bits / byte_rows(n * inner))
+            break;
+        inner *= n;
+    }
     s->cut--;
-    s->rows = (int64_t)DTPI_MAX(most / inner, 1u);
-    for (uint32_t i = 0; i < s->cut; i++)
+    const uint64_t step = byte_rows(inner);
+    s->rows = (int64_t)(DTPI_MAX(most_bits / inner / step, 1u) * step);
+    /* A box begins and ends at bytes: not where rows begin within one. */
+    s->whole = (uint64_t)s->shape[s->cut] % step != 0;
+    for (uint32_t i = 0; i < s->cut && !s->whole; i++)
         s->extent[i] = 1;
     set_extent(s);
 }

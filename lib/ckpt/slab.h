@@ -18,8 +18,9 @@ typedef struct dtpi_slab {
 } dtpi_slab;
 
 /*
- * The first box; `done` at once for a tensor without elements. A box has at most `most` bytes (and at least
- * an element); a tensor whose elements are no whole bytes is one box.
+ * The first box, the largest; `done` at once for a tensor without elements. A box has at most `most` bytes, and
+ * at least as many elements as are whole bytes. Where rows of more than that begin within bytes the tensor is
+ * one box.
  */
 void dtpi_slab_begin(dtpi_slab *s, const dtp_ckpt_tensor *t, uint64_t most);
 /* To the next box. */

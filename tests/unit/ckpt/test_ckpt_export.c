@@ -119,6 +119,36 @@ static void test_slabs_join_to_tensors_larger_than_the_buffer(void **state)
     assert_ok(read_known(l, "big", DTP_F32, 3, shape, NULL, NULL, 9));
 }
 
+/* Rows of six million bytes, and of eighteen: cut between rows, and within one. */
+static void test_slabs_join_to_large_tensors_of_half_bytes(void **state)
+{
+    static const int64_t shapes[][2] = { { 3, 12000000 }, { 1, 36000000 } };
+    enum { BYTES = 18000000 };
+    uint8_t *back = malloc(BYTES);
+
+    (void)state;
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(shapes); i++) {
+        DTPI_AUTO(files) dtpi_files *files = NULL;
+        DTPI_AUTO(load) dtpi_load *l = NULL;
+        rank_run r[1];
+        assert_ok(dtpi_files_mem_open(A, &files, ERR));
+        ranks_init(r, 1, files, "c");
+        dtp_ckpt_tensor *f = give(&r[0], "f", DTP_F4, 2, shapes[i], NULL, NULL, 1);
+        free(f->data);
+        uint8_t *data = f->data = malloc(BYTES);
+        for (size_t k = 0; k < BYTES; k++)
+            data[k] = (uint8_t)(k * 2654435761u >> 24);
+        assert_ok(ranks_save(r, 1, 42));
+        assert_ok(export_to(files, "m", 0));
+        assert_ok(dtpi_load_open_path(A, files, "m", &l, ERR));
+        const dtp_ckpt_tensor want = { sizeof(want), "f", DTP_F4, 2, shapes[i], NULL, NULL, back };
+        assert_ok(dtpi_load_read(l, &want, ERR));
+        assert_memory_equal(back, data, BYTES);
+        ranks_free(r, 1);
+    }
+    free(back);
+}
+
 /* Each call of the export fails once: nothing is left that could be taken for a model. */
 static void test_a_failed_export_leaves_nothing(void **state)
 {
@@ -188,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_a_large_model_is_several_files_and_an_index),
         cmocka_unit_test(test_nothing_is_overwritten),
         cmocka_unit_test(test_slabs_join_to_tensors_larger_than_the_buffer),
+        cmocka_unit_test(test_slabs_join_to_large_tensors_of_half_bytes),
         cmocka_unit_test(test_a_failed_export_leaves_nothing),
         cmocka_unit_test(test_what_somebody_else_put_there_stays),
     };
