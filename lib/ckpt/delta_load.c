@@ -58,12 +58,14 @@ static uint64_t seek(dtpi_chunks *c, int level, const dtpi_mf_box *b, uint64_t b
     return c->seen[level].at;
 }
 
-/* What the stored chunk itself decodes to. */
+/*
+ * What the stored chunk itself decodes to. A base may be that of several tensors and have the dimensions of
+ * another: how many `bytes` there are is known from the box above it.
+ */
 static dtp_status read_stored(dtpi_chunks *c, int level, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
-                              uint64_t chunk, uint8_t *out, dtp_error *err)
+                              uint64_t bytes, uint64_t chunk, uint8_t *out, dtp_error *err)
 {
     const dtpi_manifest *m = &c->l->m;
-    const uint64_t bytes = dtpi_mf_box_bytes(m, t, b);
     const size_t plain = dtpi_mf_chunk_bytes(m, bytes, chunk);
     const size_t stored = dtpi_mf_stored_bytes(m, b, bytes, chunk);
     const bool as_is = stored == plain;
@@ -83,12 +85,13 @@ dtp_status dtpi_chunks_below(dtpi_chunks *c, const dtpi_mf_tensor *t, const dtpi
                              uint64_t chunk, uint8_t *out, dtp_error *err)
 {
     const dtpi_manifest *m = &c->l->m;
-    const size_t plain = dtpi_mf_chunk_bytes(m, dtpi_mf_box_bytes(m, t, box), chunk);
+    const uint64_t bytes = dtpi_mf_box_bytes(m, t, box);
+    const size_t plain = dtpi_mf_chunk_bytes(m, bytes, chunk);
     const dtpi_mf_box *b = box;
 
     for (int level = 1; dtpi_chunk_is_xor(m, b, chunk); level++) {
         b = dtpi_mf_base_at(m, b->base);
-        const dtp_status st = read_stored(c, level, t, b, chunk, c->below, err);
+        const dtp_status st = read_stored(c, level, t, b, bytes, chunk, c->below, err);
         if (st < 0)
             return st;
         dtpi_xor(out, c->below, plain);
@@ -104,7 +107,8 @@ dtp_status dtpi_chunks_below(dtpi_chunks *c, const dtpi_mf_tensor *t, const dtpi
 dtp_status dtpi_chunks_read(dtpi_chunks *c, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
                             uint64_t chunk, uint8_t *out, dtp_error *err)
 {
-    const dtp_status st = read_stored(c, 0, t, b, chunk, out, err);
+    const uint64_t bytes = dtpi_mf_box_bytes(&c->l->m, t, b);
+    const dtp_status st = read_stored(c, 0, t, b, bytes, chunk, out, err);
 
     return st < 0 ? st : dtpi_chunks_below(c, t, b, chunk, out, err);
 }

@@ -98,6 +98,27 @@ static void test_equal_content_of_a_step_is_stored_once_always(void **state)
     training_check(t, 2);
 }
 
+static void test_a_tied_pair_of_two_shapes_has_one_base(void **state)
+{
+    static const int64_t shape[] = { 2, 5, 2000 };
+    DTPI_AUTO(training) training *t = training_new(check_seed(), DTP_CODEC_PLANES, 1);
+
+    (void)state;
+    training_add(t, 0, "a", 3, shape, NULL, NULL, SLOW);
+    training_add(t, 0, "b", 1, flat, NULL, NULL, FROZEN);
+    for (uint64_t step = 1; step <= 5; step++) {
+        memcpy(t->r[0].tensors[1].data, t->r[0].tensors[0].data, 40000);
+        training_save(t, step);
+        training_check(t, step);
+        training_step(t);
+    }
+    DTPI_AUTO(load) dtpi_load *l = training_load(t, 5);
+    assert_ok(dtpi_load_place(l, 0, ERR));
+    for (size_t i = 0; i < 2; i++)
+        assert_int_not_equal(dtpi_mf_box_at(&l->m, i)->base, DTPI_NO_BASE);
+    assert_int_equal(dtpi_mf_box_at(&l->m, 0)->base, dtpi_mf_box_at(&l->m, 1)->base);
+}
+
 static void test_frozen_tensors_are_written_once(void **state)
 {
     DTPI_AUTO(training) training *t = training_new(check_seed(), DTP_CODEC_NONE, 1);
@@ -382,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_without_sizes_every_chunk_has_its_base),
         cmocka_unit_test(test_twenty_steps_come_back_bit_exactly),
         cmocka_unit_test(test_equal_content_of_a_step_is_stored_once_always),
+        cmocka_unit_test(test_a_tied_pair_of_two_shapes_has_one_base),
         cmocka_unit_test(test_frozen_tensors_are_written_once),
         cmocka_unit_test(test_another_box_or_type_is_stored_anew),
         cmocka_unit_test(test_another_codec_or_chunk_takes_nothing_over),
