@@ -77,7 +77,7 @@ static dtp_status read_stored(dtpi_chunks *c, int level, const dtpi_mf_tensor *t
         return st;
     st = dtpi_codec_restore(&c->codec, c->stored, stored, out, plain, &why);
     if (st < 0)
-        return dtpi_load_bad_chunk(c->l, t, b, chunk, why.text, err);
+        return dtpi_load_not_decoded(c->l, t, b, chunk, &why, err);
     return DTP_OK;
 }
 

@@ -134,6 +134,8 @@ static dtp_status make_members(dtpi_fetch *f, size_t n_groups, size_t largest, s
     const uint32_t n = (uint32_t)DTPI_MIN((uint64_t)width, (n_groups + 1) / 2);
     while (f->n_members < n && st >= 0)
         st = make_member(f, &f->members[f->n_members++], err);
+    if (st < 0)
+        free_members(f);        /* none that is half made is there for the next run */
     for (uint32_t i = 0; i < n && has_bases && st >= 0; i++) {
         /* Anew: what it remembers of boxes may have moved. */
         dtpi_chunks_close(&f->members[i].below);
@@ -209,12 +211,6 @@ static size_t cut_groups(const dtpi_fetch_job *jobs, size_t n, group *out, size_
 
 /* ---- one chunk ---- */
 
-static dtp_status fail_chunk(const dtpi_fetch *f, const dtpi_fetch_job *j, const char *what,
-                             dtp_error *err)
-{
-    return dtpi_load_bad_chunk(f->l, j->tensor, j->box, j->chunk, what, err);
-}
-
 static dtp_status check_sum(const dtpi_fetch *f, const dtpi_fetch_job *j, const uint8_t *stored,
                             dtp_error *err)
 {
@@ -227,7 +223,7 @@ static dtp_status check_sum(const dtpi_fetch *f, const dtpi_fetch_job *j, const 
         return DTP_OK;
     snprintf(text, sizeof(text),
              "checksum mismatch (stored %016" PRIx64 ", computed %016" PRIx64 ")", want, got);
-    return fail_chunk(f, j, text, err);
+    return dtpi_load_bad_chunk(f->l, j->tensor, j->box, j->chunk, text, err);
 }
 
 bool dtpi_fetch_walk(const dtpi_manifest *m, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
@@ -286,7 +282,7 @@ static dtp_status use_chunk(dtpi_fetch *f, member *m, const dtpi_fetch_job *j,
     }
     st = dtpi_codec_restore(&m->codec, stored, j->stored, to, j->plain, &why);
     if (st < 0)
-        return fail_chunk(f, j, why.text, err);
+        return dtpi_load_not_decoded(f->l, j->tensor, j->box, j->chunk, &why, err);
     if (is_xor)
         st = dtpi_chunks_below(&m->below, j->tensor, j->box, j->chunk, to, err);
     if (st >= 0 && !j->direct && j->want)

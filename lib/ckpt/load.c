@@ -47,12 +47,10 @@ static dtp_status grow_open(dtpi_load *l, dtp_error *err)
 
 dtp_status dtpi_load_place(dtpi_load *l, uint32_t i, dtp_error *err)
 {
-    if (dtpi_mf_file_at(&l->m, i)->placed)
-        return DTP_OK;
     const dtp_status st = dtpi_part_read(l->files, l->step_dir, &l->m, i, err);
-    if (st < 0)
-        return st;
-    return grow_open(l, err);
+
+    /* Also where it was placed before: the slots may have lacked memory then. */
+    return st < 0 ? st : grow_open(l, err);
 }
 
 static dtp_status check_codec(const dtpi_load *l, dtp_error *err)
@@ -157,6 +155,16 @@ dtp_status dtpi_load_bad_chunk(const dtpi_load *l, const dtpi_mf_tensor *t, cons
     return dtpi_fail(err, DTP_ERR_CORRUPT, "%s%s: tensor %.60s: chunk %" PRIu64 " of %" PRIu64 ": %s",
                      step, dtpi_mf_text(&l->m, f->name_at), dtpi_mf_text(&l->m, t->name_at), chunk,
                      b->n_chunks, what);
+}
+
+dtp_status dtpi_load_not_decoded(const dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
+                                 uint64_t chunk, const dtp_error *why, dtp_error *err)
+{
+    if (why->status != DTP_ERR_NOMEM)
+        return dtpi_load_bad_chunk(l, t, b, chunk, why->text, err);
+    if (err)
+        *err = *why;
+    return DTP_ERR_NOMEM;
 }
 
 dtp_status dtpi_load_stored(dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,

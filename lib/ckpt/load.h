@@ -58,6 +58,10 @@ dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_er
 dtp_status dtpi_load_bad_chunk(const dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
                                uint64_t chunk, const char *what, dtp_error *err);
 
+/* What a codec said of a chunk: the same, unless memory was what it lacked (NOMEM). */
+dtp_status dtpi_load_not_decoded(const dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,
+                                 uint64_t chunk, const dtp_error *why, dtp_error *err);
+
 /*
  * Reads the stored bytes of a chunk into `stored` and compares them with their sum; `stored_at` is where
  * they begin in the box.

@@ -128,12 +128,51 @@ static void test_no_memory_fails_a_save_and_loses_nothing(void **state)
     assert_ok(dtpi_load_verify(l, NULL, NULL, ERR));
 }
 
+/* It reads what was saved, or lacks memory, as often as it is asked. */
+static void read_or_lack(dtpi_load *l, const dtp_ckpt_tensor *want, const void *was, size_t bytes)
+{
+    const dtp_status st = dtpi_load_read(l, want, ERR);
+
+    if (st != DTP_ERR_NOMEM) {
+        assert_ok(st);
+        assert_memory_equal(want->data, was, bytes);
+    }
+}
+
+static void test_a_load_that_lacked_memory_is_safe_to_use(void **state)
+{
+    static const int64_t small[] = { 9000 };
+    DTPI_AUTO(training) training *t = training_new(check_seed(), DTP_CODEC_PLANES, 1);
+    uint16_t got[9000];
+    dtp_ckpt_tensor want = { sizeof(want), "w", DTP_BF16, 1, small, NULL, NULL, got };
+
+    (void)state;
+    training_add(t, 0, "w", 1, small, NULL, NULL, SLOW);
+    training_add(t, 0, "f", 1, small, NULL, NULL, FROZEN);
+    training_add(t, 1, "g", 1, small, NULL, NULL, FROZEN);
+    for (uint64_t step = 1; step <= 3; step++) {
+        training_save(t, step);
+        training_step(t);
+    }
+    FOR_EACH_FAILURE(f) {
+        dtpi_load *l = NULL;
+        if (!failalloc_ok(&f, dtpi_load_open(failalloc_of(&f), t->files, training_dir, 3, &l, ERR)))
+            continue;
+        for (int k = 0; k < 4; k++) {
+            want.name = k % 2 ? "w" : "f";
+            read_or_lack(l, &want, t->was[3][0][k % 2 ? 0 : 1], sizeof(got));
+        }
+        dtpi_load_close(l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_driver_takes_over_and_reads_back),
         cmocka_unit_test(test_a_save_in_the_background_takes_over),
         cmocka_unit_test(test_no_memory_fails_a_save_and_loses_nothing),
+        cmocka_unit_test(test_a_load_that_lacked_memory_is_safe_to_use),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
