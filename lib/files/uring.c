@@ -28,7 +28,7 @@ enum {
     BLOCK = 4096,               /* a page: direct and cached bytes never share one */
     BUFFER_BYTES = 2 << 20,     /* of the arena, for each transfer */
     PART_BYTES = 8 << 20,       /* at most, straight to or from memory */
-    SMALL_BYTES = 64 << 10,     /* a read below it goes through a buffer in one part */
+    SMALL_BYTES = 64 << 10,     /* a read below it goes through a buffer in one part; no block is larger */
     DIRECT_MIN = 1 << 20,       /* smaller files stay in the page cache */
     REGISTER_AFTER = 32,        /* parts through the arena; it takes as long as a few of them */
     MAX_DEPTH = 256
@@ -78,7 +78,7 @@ static bool direct_needs(int fd, uint32_t *at_align_out, uint32_t *data_align_ou
     if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &s) == 0 && (s.stx_mask & STATX_DIOALIGN)) {
         *at_align_out = DTPI_MAX(s.stx_dio_offset_align, (uint32_t)BLOCK);
         *data_align_out = s.stx_dio_mem_align;
-        return s.stx_dio_offset_align > 0 && BUFFER_BYTES / 4 % *at_align_out == 0 &&
+        return s.stx_dio_offset_align > 0 && SMALL_BYTES % *at_align_out == 0 &&
                *data_align_out <= BLOCK;
     }
 #endif
