@@ -5,8 +5,6 @@
  */
 #include "ckpt/snapshot.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/mman.h>
 
 #include "ckpt/copy.h"

@@ -20,7 +20,6 @@ struct team {
     bool is_closed;
     void (*work)(void *user, uint32_t member);
     void *user;
-    uint32_t n;
     helper helpers[DTPI_TEAM_MAX];
 };
 
