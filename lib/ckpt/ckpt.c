@@ -166,18 +166,25 @@ static dtp_status save_entered(save_call *c, const dtp_ckpt_tensor *tensors, siz
     return st;
 }
 
+static dtp_status enter_and_save(save_call *c, const dtp_ckpt_tensor *tensors, size_t n,
+                                 const dtp_ckpt_save_opts *user, dtp_op **op_out, dtp_error *err)
+{
+    dtp_status st = dtpi_ctx_enter(c->ctx, err);
+
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    st = save_entered(c, tensors, n, user, op_out, err);
+    dtpi_ctx_leave(c->ctx);
+    return dtpi_noun(err, "ckpt", st);
+}
+
 dtp_status dtp_ckpt_save(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
                          const dtp_ckpt_tensor *tensors, size_t n_tensors,
                          const dtp_ckpt_save_opts *user, dtp_error *err)
 {
     save_call c = { .ctx = ctx, .group = group, .dir = dir, .step = step };
 
-    dtp_status st = dtpi_ctx_enter(ctx, err);
-    if (st < 0)
-        return dtpi_noun(err, "ckpt", st);
-    st = save_entered(&c, tensors, n_tensors, user, NULL, err);
-    dtpi_ctx_leave(ctx);
-    return dtpi_noun(err, "ckpt", st);
+    return enter_and_save(&c, tensors, n_tensors, user, NULL, err);
 }
 
 dtp_status dtp_ckpt_save_start(dtp_ctx *ctx, dtp_group *group, const char *dir, uint64_t step,
@@ -186,16 +193,12 @@ dtp_status dtp_ckpt_save_start(dtp_ctx *ctx, dtp_group *group, const char *dir, 
 {
     save_call c = { .ctx = ctx, .group = group, .dir = dir, .step = step };
 
-    dtp_status st = dtpi_ctx_enter(ctx, err);
-    if (st < 0)
-        return dtpi_noun(err, "ckpt", st);
-    st = save_entered(&c, tensors, n_tensors, user, op_out, err);
-    dtpi_ctx_leave(ctx);
-    return dtpi_noun(err, "ckpt", st);
+    return enter_and_save(&c, tensors, n_tensors, user, op_out, err);
 }
 
-static dtp_status open_entered(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
-                               dtp_error *err)
+/* `step` NULL: whatever lies at `path`. */
+static dtp_status open_entered(dtp_ctx *ctx, const char *path, const uint64_t *step,
+                               dtp_ckpt **ckpt_out, dtp_error *err)
 {
     const dtp_allocator *a = dtpi_ctx_alloc(ctx);
     dtp_ckpt *c = dtpi_alloc(a, sizeof(*c));
@@ -205,7 +208,8 @@ static dtp_status open_entered(dtp_ctx *ctx, const char *dir, uint64_t step, dtp
     c->ctx = ctx;
     dtp_status st = dtpi_files_open(a, dtpi_files_name_from_env(), &c->files, err);
     if (st >= 0)
-        st = dtpi_load_open(a, c->files, dir, step, &c->load, err);
+        st = step ? dtpi_load_open(a, c->files, path, *step, &c->load, err)
+                  : dtpi_load_open_path(a, c->files, path, &c->load, err);
     if (st < 0) {
         dtp_ckpt_close(c);
         return st;
@@ -215,50 +219,28 @@ static dtp_status open_entered(dtp_ctx *ctx, const char *dir, uint64_t step, dtp
     return DTP_OK;
 }
 
-dtp_status dtp_ckpt_open(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
-                         dtp_error *err)
-{
-    dtp_status st = dtpi_ckpt_check_dir(dir, err);
-    if (st >= 0)
-        st = dtpi_ctx_enter(ctx, err);
-    if (st < 0)
-        return dtpi_noun(err, "ckpt", st);
-    st = open_entered(ctx, dir, step, ckpt_out, err);
-    dtpi_ctx_leave(ctx);
-    return dtpi_noun(err, "ckpt", st);
-}
-
-static dtp_status open_path_entered(dtp_ctx *ctx, const char *path, dtp_ckpt **ckpt_out,
-                                    dtp_error *err)
-{
-    const dtp_allocator *a = dtpi_ctx_alloc(ctx);
-    dtp_ckpt *c = dtpi_alloc(a, sizeof(*c));
-
-    if (!c)
-        return dtpi_fail_nomem(err, sizeof(*c));
-    c->ctx = ctx;
-    dtp_status st = dtpi_files_open(a, dtpi_files_name_from_env(), &c->files, err);
-    if (st >= 0)
-        st = dtpi_load_open_path(a, c->files, path, &c->load, err);
-    if (st < 0) {
-        dtp_ckpt_close(c);
-        return st;
-    }
-    c->load->ctx = ctx;
-    *ckpt_out = c;
-    return DTP_OK;
-}
-
-dtp_status dtp_ckpt_open_path(dtp_ctx *ctx, const char *path, dtp_ckpt **ckpt_out, dtp_error *err)
+static dtp_status open_any(dtp_ctx *ctx, const char *path, const uint64_t *step, dtp_ckpt **ckpt_out,
+                           dtp_error *err)
 {
     dtp_status st = dtpi_ckpt_check_dir(path, err);
     if (st >= 0)
         st = dtpi_ctx_enter(ctx, err);
     if (st < 0)
         return dtpi_noun(err, "ckpt", st);
-    st = open_path_entered(ctx, path, ckpt_out, err);
+    st = open_entered(ctx, path, step, ckpt_out, err);
     dtpi_ctx_leave(ctx);
     return dtpi_noun(err, "ckpt", st);
+}
+
+dtp_status dtp_ckpt_open(dtp_ctx *ctx, const char *dir, uint64_t step, dtp_ckpt **ckpt_out,
+                         dtp_error *err)
+{
+    return open_any(ctx, dir, &step, ckpt_out, err);
+}
+
+dtp_status dtp_ckpt_open_path(dtp_ctx *ctx, const char *path, dtp_ckpt **ckpt_out, dtp_error *err)
+{
+    return open_any(ctx, path, NULL, ckpt_out, err);
 }
 
 void dtp_ckpt_close(dtp_ckpt *c)
