@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public calls, on real files: what they give, what they refuse, and every failing allocation. */
 #include "failalloc.h"
+#include "folder.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdbool.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <dtp/ckpt.h>
 
-static char base[64];
 static float w_data[6] = { 1, 2, 3, 4, 5, 6 };
 static int8_t s_data = -7;
 static const int64_t w_shape[] = { 2, 3 };
@@ -171,27 +168,6 @@ static void test_every_failing_allocation_is_survived(void **state)
     }
 }
 
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *f)
-{
-    (void)s;
-    (void)kind;
-    (void)f;
-    return remove(path);
-}
-
-static int make_base(void **state)
-{
-    (void)state;
-    snprintf(base, sizeof(base), "/tmp/dtp-test-ckpt-XXXXXX");
-    return mkdtemp(base) ? 0 : -1;
-}
-
-static int drop_base(void **state)
-{
-    (void)state;
-    return nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,5 +178,5 @@ int main(void)
         cmocka_unit_test(test_every_failing_allocation_is_survived),
     };
 
-    return cmocka_run_group_tests(tests, make_base, drop_base);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,32 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Delta over real files, by the public calls: drivers, threads, saves in the background, little memory. */
 #include "deltas.h"
-
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "failalloc.h"
+#include "folder.h"
 
 enum { N = 3 << 20 };
 
 static const int64_t shape[] = { N };
-static char base[64];
-
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(base, sizeof(base), "/tmp/dtp-delta-XXXXXX");
-    return mkdtemp(base) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    char command[100];
-
-    (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", base);
-    return system(command);
-}
 
 /* A step of the training of two tensors; the second is frozen. */
 static void change_some(uint16_t *w, uint64_t *seed)

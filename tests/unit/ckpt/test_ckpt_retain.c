@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stays: the decision over every small case, then pins, gc and the newest valid step on files. */
 #include "ranks.h"
+#include "folder.h"
 
-#include <ftw.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "ckpt/retain.h"
 #include "ckpt/steps.h"
@@ -136,8 +133,6 @@ static void test_a_pinned_step_that_is_damaged_is_replaced_and_stays_pinned(void
 
 /* ---- the public calls ---- */
 
-static char base[64];
-
 static void save_real(dtp_ctx *ctx, uint64_t step)
 {
     static float data[8];
@@ -246,27 +241,6 @@ static void test_latest_valid_says_what_is_wrong_with_each_step(void **state)
     assert_int_equal(p.statuses[1], DTP_ERR_CORRUPT);
     assert_non_null(strstr(p.texts[1], "tensor w: chunk 0"));
     dtp_ctx_close(ctx);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
-{
-    (void)st;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(base, sizeof(base), "/tmp/dtp-retain-XXXXXX");
-    return mkdtemp(base) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 int main(void)

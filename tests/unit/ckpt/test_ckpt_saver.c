@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saves in the background of one process: what is copied, what is told, and what stays the same. */
 #include "failalloc.h"
+#include "folder.h"
 
 #include <dirent.h>
-#include <ftw.h>
 #include <semaphore.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <dtp/ckpt.h>
 
 enum { BIG = 5 << 20 };         /* floats: shared among workers */
 
-static char base[64];
 static const int64_t shape[] = { 2, 3 };
 static float data[6];
 
@@ -436,27 +432,6 @@ static void test_its_function_is_called_on_the_callers_thread(void **state)
     assert_true(pthread_equal(who, pthread_self()));
     dtp_op_free(op);
     dtp_ctx_close(ctx);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
-{
-    (void)st;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(base, sizeof(base), "/tmp/dtp-saver-XXXXXX");
-    return mkdtemp(base) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 int main(void)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saves in the background of a group: exchanges go on whatever the ranks do, and failures reach all. */
 #include "unit/group/ranks.h"
+#include "folder.h"
 
-#include <ftw.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 #include <dtp/ckpt.h>
 #include <dtp/coll.h>
@@ -14,7 +13,6 @@
 enum { N = 4, ROWS = 1000 };
 
 static const uint8_t secret[DTP_SECRET_BYTES] = "a secret of thirty-two bytes...";
-static char base[64];
 
 typedef struct rank_state {
     dtp_ctx *ctx;
@@ -363,27 +361,6 @@ static void test_two_groups_save_at_a_time(void **state)
 {
     (void)state;
     ranks_run(N, run_two_groups, (void *)ranks_job());
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
-{
-    (void)st;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(base, sizeof(base), "/tmp/dtp-saver-XXXXXX");
-    return mkdtemp(base) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 int main(void)
