@@ -151,6 +151,18 @@ class Ckpt(unittest.TestCase):
         self.fails("which step", "pin", self.path("steps"))
         self.fails("step-00000000000000000009", "pin", self.path("steps"), "9")
 
+    def test_what_could_not_be_looked_at_is_not_called_incomplete(self):
+        for step in (1, 2, 3):
+            self.step(step, float(step), "none")
+        manifests = [self.path(f"steps/step-{step:020d}/manifest.json") for step in (1, 2)]
+        os.unlink(manifests[0])
+        os.unlink(manifests[1])
+        os.symlink("manifest.json", manifests[1])       # as good as a folder that we may not enter
+        rc, out, err = ckpt("ls", self.path("steps"), "--format", "json")
+        self.assertEqual((rc, err), (1, ""))
+        self.assertEqual([json.loads(x).get("state") for x in out.splitlines()], ["incomplete", "unreadable", None])
+        self.fails("Too many levels", "verify", self.path("steps"), "--all")
+
     def test_bars_are_for_terminals(self):
         self.step(1, 1.0)
         for args in (("verify", self.path("steps")), ("convert", self.path("steps"), self.path("m")),

@@ -45,7 +45,7 @@ void ckpt_print_shape(const dtp_ckpt_tensor *t);
 /* All step numbers under `dir`; free the array. Errors: as dtp_ckpt_list. */
 dtp_status ckpt_list_steps(dtp_ctx *ctx, const char *dir, uint64_t **steps_out, size_t *n_out,
                            dtp_error *err);
-/* DIR/step-.../NAME is there. */
+/* DIR/step-.../NAME is there, or could not be looked for. */
 bool ckpt_step_has(const char *dir, uint64_t step, const char *name);
 
 /*

@@ -46,7 +46,7 @@ static void print_bad(const ckpt_args *a, uint64_t step, const char *state, cons
 
 /*
  * A step without a manifest is a save that did not end, or what retention left of one; one with a wrong
- * manifest or shard is damaged.
+ * manifest or shard is damaged; of one that could not be looked at (no permission, a newer version) nobody knows.
  */
 static bool print_step(dtp_ctx *ctx, const ckpt_args *a, uint64_t step)
 {
@@ -65,7 +65,7 @@ static bool print_step(dtp_ctx *ctx, const ckpt_args *a, uint64_t step)
     if (st >= 0)
         print_good(a, &info);
     else
-        print_bad(a, step, "damaged", err.text);
+        print_bad(a, step, dtpi_step_is_damaged(st) ? "damaged" : "unreadable", err.text);
     dtp_ckpt_close(ckpt);
     return st >= 0;
 }

@@ -68,7 +68,8 @@ bool ckpt_step_has(const char *dir, uint64_t step, const char *name)
     char step_dir[DTPI_PATH_MAX], path[DTPI_PATH_MAX];
 
     return dtpi_step_path(step_dir, dir, step, NULL) >= 0 &&
-           dtpi_path_join(path, step_dir, name, NULL) >= 0 && access(path, F_OK) == 0;
+           dtpi_path_join(path, step_dir, name, NULL) >= 0 &&
+           (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR));
 }
 
 /* DIR:STEP, where there is no file of that name. */
