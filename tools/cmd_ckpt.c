@@ -47,7 +47,7 @@ static const char help[] =
     "\n"
     "A progress bar with rate and time left is shown where stderr is a terminal.\n"
     "exit code: 0; 1 when something is damaged, missing or cannot be read (one line says what). Of diff: 0\n"
-    "equal, 1 different, 2 when something cannot be read.\n";
+    "equal, 1 different, 2 when something cannot be read or an argument is wrong.\n";
 
 enum { OPT_FORMAT = 256, OPT_ALL, OPT_TO, OPT_SHARD, OPT_STEP, OPT_CODEC, OPT_KEEP, OPT_EVERY, OPT_YES };
 
@@ -198,6 +198,8 @@ static int parse(int argc, char **argv, ckpt_args *a, const struct verb **verb_o
 
 static int run(int argc, char **argv)
 {
+    const bool is_diff = argc > 1 && strcmp(argv[1], "diff") == 0;
+    const int failed = is_diff ? CKPT_DIFF_TROUBLE : CMD_FAILED;
     const struct verb *verb = NULL;
     ckpt_args a = { 0 };
     dtp_error err = { 0 };
@@ -205,9 +207,11 @@ static int run(int argc, char **argv)
 
     int rc = parse(argc, argv, &a, &verb);
     if (!verb)
-        return rc;
-    if (dtp_ctx_open(NULL, &ctx, &err) < 0)
-        return cmd_fail(&cmd_ckpt, &err);
+        return rc == CMD_OK ? rc : failed;
+    if (dtp_ctx_open(NULL, &ctx, &err) < 0) {
+        cmd_fail(&cmd_ckpt, &err);
+        return failed;
+    }
     rc = verb->run(ctx, &a);
     dtp_ctx_close(ctx);
     return rc;

@@ -24,6 +24,9 @@ typedef struct ckpt_args {
     dtp_codec codec;
 } ckpt_args;
 
+/* What `diff` exits with where it could not compare: 1 says that contents differ. */
+enum { CKPT_DIFF_TROUBLE = 2 };
+
 /* The commands; each returns the exit code. */
 int ckpt_ls(dtp_ctx *ctx, const ckpt_args *a);
 int ckpt_show(dtp_ctx *ctx, const ckpt_args *a);

@@ -7,7 +7,7 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/slab.h"
 
-enum { SLAB = 16 << 20, PIECE = 1 << 20, DIFFER = 1, TROUBLE = 2 };
+enum { SLAB = 16 << 20, PIECE = 1 << 20, DIFFER = 1 };
 
 typedef struct differ {
     const ckpt_args *args;
@@ -199,7 +199,7 @@ static int finish(const differ *d)
     else
         printf("%u tensors equal, %u differ, %u only in the first, %u only in the second\n",
                d->n_equal, d->n_differ, d->n_only_a, d->n_only_b);
-    return cmd_finish(&cmd_ckpt) != CMD_OK ? TROUBLE : same ? CMD_OK : DIFFER;
+    return cmd_finish(&cmd_ckpt) != CMD_OK ? CKPT_DIFF_TROUBLE : same ? CMD_OK : DIFFER;
 }
 
 int ckpt_diff(dtp_ctx *ctx, const ckpt_args *args)
@@ -224,5 +224,5 @@ int ckpt_diff(dtp_ctx *ctx, const ckpt_args *args)
     if (st >= 0)
         return finish(&d);
     cmd_fail(&cmd_ckpt, &err);
-    return TROUBLE;
+    return CKPT_DIFF_TROUBLE;
 }
