@@ -411,7 +411,7 @@ static dtp_status open_folder(dtpi_foreign *f, folder *d, const char **format_ou
                                   : "holds no checkpoint that is known");
     *format_out = "safetensors";
     const dtp_status st = sort_names(f->files->a, d, err);
-    return st < 0 ? st : dtpi_foreign_hf_files(f, (const char *)d->names.data, d->n, err);
+    return st < 0 ? st : dtpi_foreign_hf_files(f, (const char *)d->names.data, d->n, true, err);
 }
 
 /* The root is a file: its folder becomes the root. */
@@ -451,7 +451,7 @@ static dtp_status open_by_magic(dtpi_foreign *f, const char *name, const char **
         return dtpi_foreign_torch(f, name, err);
     }
     *format_out = "safetensors";
-    return dtpi_foreign_hf_files(f, name, 1, err);
+    return dtpi_foreign_hf_files(f, name, 1, false, err);
 }
 
 static dtp_status open_single(dtpi_foreign *f, const char **format_out, dtp_error *err)

@@ -64,8 +64,9 @@ void dtpi_foreign_meta(dtpi_foreign *f, const char *key);
 
 /* The formats. `path` is for messages; the root is set. */
 dtp_status dtpi_foreign_hf_index(dtpi_foreign *f, const char *index, dtp_error *err);
-/* `names`: n sorted names, each with its NUL. */
-dtp_status dtpi_foreign_hf_files(dtpi_foreign *f, const char *names, size_t n, dtp_error *err);
+/* `names`: n sorted names, each with its NUL; `is_folder`: all there are, so no number of a series lacks. */
+dtp_status dtpi_foreign_hf_files(dtpi_foreign *f, const char *names, size_t n, bool is_folder,
+                                 dtp_error *err);
 /* A file of torch.save. */
 dtp_status dtpi_foreign_torch(dtpi_foreign *f, const char *name, dtp_error *err);
 /* The folder of a `.metadata` file. */

@@ -306,11 +306,12 @@ static dtp_status check_names(const dtp_allocator *a, const char *names, size_t 
     return st;
 }
 
-dtp_status dtpi_foreign_hf_files(dtpi_foreign *f, const char *names, size_t n, dtp_error *err)
+dtp_status dtpi_foreign_hf_files(dtpi_foreign *f, const char *names, size_t n, bool is_folder,
+                                 dtp_error *err)
 {
     hf h;
 
-    dtp_status st = n > 1 ? check_names(f->files->a, names, n, err) : DTP_OK;
+    dtp_status st = is_folder ? check_names(f->files->a, names, n, err) : DTP_OK;
     hf_init(&h, f);
     for (size_t i = 0; i < n && st >= 0; i++, names += strlen(names) + 1)
         st = add_file(&h, names, err);

@@ -275,6 +275,20 @@ static void test_a_series_may_have_of_in_its_name(void **state)
     assert_text("file 2 of 3 of best-of-n-");
 }
 
+static void test_one_file_of_a_series_is_no_folder(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = fresh_files();
+    dtpi_load *l = NULL;
+
+    (void)state;
+    put_st(files, "m/model-00001-of-00002.safetensors", ONE("a", "[1]", "1"), 1, 0);
+    assert_status(DTP_ERR_NOT_FOUND, open_at(files, "m", &l));
+    assert_text("file 2 of 2 of model-");
+    /* Who names the file wants no more. */
+    assert_ok(open_at(files, "m/model-00001-of-00002.safetensors", &l));
+    dtpi_load_close(l);
+}
+
 static void test_what_is_no_checkpoint_is_said(void **state)
 {
     DTPI_AUTO(files) dtpi_files *files = fresh_files();
@@ -309,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_broken_sharding_info_is_refused),
         cmocka_unit_test(test_a_gap_in_a_numbered_series_is_named),
         cmocka_unit_test(test_a_series_may_have_of_in_its_name),
+        cmocka_unit_test(test_one_file_of_a_series_is_no_folder),
         cmocka_unit_test(test_what_is_no_checkpoint_is_said),
     };
 
