@@ -41,7 +41,7 @@ static dtp_status keep_text(dtpi_foreign *f, const char *text, size_t bytes, uin
     dtpi_buf *pool = &f->m.text;
 
     if (bytes >= UINT32_MAX - pool->len)
-        return dtpi_fail(err, DTP_ERR_LIMIT, "%s: the names are more than 4 GiB", f->root);
+        return dtpi_fail(err, DTP_ERR_LIMIT, "%s: the names are more than 4 GiB", f->path);
     *at_out = (uint32_t)pool->len;
     if (!dtpi_buf_append(pool, text, bytes) || !dtpi_buf_append(pool, "", 1))
         return dtpi_fail_nomem(err, bytes);
@@ -110,10 +110,10 @@ dtp_status dtpi_foreign_name(dtpi_foreign *f, const char *name, size_t bytes, ui
 {
     if (bytes == 0 || bytes > 1023)
         return dtpi_fail(err, DTP_ERR_LIMIT, "%s: a tensor's name has %zu bytes, 1 to 1023 are read",
-                         f->root, bytes);
+                         f->path, bytes);
     if (!dtpi_utf8_ok(name, bytes))
         return dtpi_fail(err, DTP_ERR_FORMAT, "%s: a tensor's name is no UTF-8 without NUL",
-                         f->root);
+                         f->path);
     return keep_text(f, name, bytes, at_out, err);
 }
 
@@ -146,8 +146,8 @@ dtp_status dtpi_foreign_add(dtpi_foreign *f, const dtpi_foreign_box *box, dtp_er
     uint64_t bytes = 0;
 
     if (box->n_dims > DTP_CKPT_MAX_DIMS)
-        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "tensor %.80s has %u dimensions, at most %d",
-                         dtpi_mf_text(&f->m, b.name_at), box->n_dims, DTP_CKPT_MAX_DIMS);
+        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "%s: tensor %.80s has %u dimensions, at most %d",
+                         f->path, dtpi_mf_text(&f->m, b.name_at), box->n_dims, DTP_CKPT_MAX_DIMS);
     if (!dtpi_box_bytes(box->n_dims, box->extent, box->dtype, &bytes) ||
         __builtin_add_overflow(b.begin, bytes, &b.end) ||
         b.end > dtpi_mf_file_at(&f->m, b.file)->bytes)
@@ -259,10 +259,10 @@ static dtp_status check_coverage(dtpi_foreign *f, const dtpi_mf_tensor *t, dtp_e
     dtpi_dims_text(t->n_dims, point, text, sizeof(text));
     if (count == 0)
         return dtpi_fail(err, DTP_ERR_CORRUPT,
-                         "%s: tensor %.80s: element %s is in no file: a part is missing", f->root,
+                         "%s: tensor %.80s: element %s is in no file: a part is missing", f->path,
                          name, text);
     return dtpi_fail(err, DTP_ERR_CORRUPT, "%s: tensor %.80s: element %s is there %u times",
-                     f->root, name, text, count);
+                     f->path, name, text, count);
 }
 
 static dtp_status put_tensor(dtpi_foreign *f, const found *b, size_t n, dtp_error *err)
@@ -494,7 +494,10 @@ dtp_status dtpi_foreign_open(dtpi_files *files, const char *path, dtpi_manifest 
 {
     const char *format = NULL;
     dtpi_foreign f = {
-        .files = files, .boxes = dtpi_buf_init(files->a), .meta = dtpi_buf_init(files->a)
+        .files = files,
+        .path = path,
+        .boxes = dtpi_buf_init(files->a),
+        .meta = dtpi_buf_init(files->a),
     };
     size_t n = strlen(path);
 

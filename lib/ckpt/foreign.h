@@ -25,6 +25,7 @@ typedef struct dtpi_foreign_box {
 
 typedef struct dtpi_foreign {
     dtpi_files *files;          /* lent */
+    const char *path;           /* as it was given, for messages; lent */
     char root[DTPI_PATH_MAX];
     dtpi_manifest m;
     dtpi_buf boxes;             /* what was added */

@@ -289,6 +289,20 @@ static void test_one_file_of_a_series_is_no_folder(void **state)
     dtpi_load_close(l);
 }
 
+static void test_a_file_that_is_refused_is_named(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = fresh_files();
+    dtpi_load *l = NULL;
+
+    (void)state;
+    put_st(files, "m/noname.safetensors", ONE("", "[1]", "1"), 1, 0);
+    assert_status(DTP_ERR_LIMIT, open_at(files, "m/noname.safetensors", &l));
+    assert_text("m/noname.safetensors: a tensor's name has 0 bytes");
+    put_st(files, "m/dims.safetensors", ONE("w", "[1,1,1,1,1,1,1,1,1]", "1"), 1, 0);
+    assert_status(DTP_ERR_UNSUPPORTED, open_at(files, "m/dims.safetensors", &l));
+    assert_text("m/dims.safetensors: tensor w has 9 dimensions");
+}
+
 static void test_what_is_no_checkpoint_is_said(void **state)
 {
     DTPI_AUTO(files) dtpi_files *files = fresh_files();
@@ -324,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_a_gap_in_a_numbered_series_is_named),
         cmocka_unit_test(test_a_series_may_have_of_in_its_name),
         cmocka_unit_test(test_one_file_of_a_series_is_no_folder),
+        cmocka_unit_test(test_a_file_that_is_refused_is_named),
         cmocka_unit_test(test_what_is_no_checkpoint_is_said),
     };
 
