@@ -343,7 +343,7 @@ typedef struct folder {
     size_t n;
     char index[256];
     uint32_t n_indexes;
-    bool dcp, steps;
+    bool dcp, distcp, steps;
 } folder;
 
 static dtp_status look_at_name(void *user, const char *name, dtp_error *err)
@@ -359,6 +359,7 @@ static dtp_status look_at_name(void *user, const char *name, dtp_error *err)
             return dtpi_fail_nomem(err, strlen(name));
     }
     d->dcp |= strcmp(name, ".metadata") == 0;
+    d->distcp |= ends_with(name, ".distcp");
     d->steps |= strncmp(name, "step-", 5) == 0;
     return DTP_OK;
 }
@@ -405,6 +406,9 @@ static dtp_status open_folder(dtpi_foreign *f, folder *d, const char **format_ou
         *format_out = "huggingface";
         return dtpi_foreign_hf_index(f, d->index, err);
     }
+    if (d->n == 0 && d->distcp)
+        return dtpi_fail(err, DTP_ERR_FORMAT,
+                         "%s has *.distcp files, but no .metadata: a save that did not end", f->root);
     if (d->n == 0)
         return dtpi_fail(err, d->steps ? DTP_ERR_INVAL : DTP_ERR_FORMAT, "%s %s", f->root,
                          d->steps ? "holds steps: one of them is to be named"

@@ -313,6 +313,10 @@ static void test_what_is_no_checkpoint_is_said(void **state)
     assert_status(DTP_ERR_NOT_FOUND, open_at(files, "nothing", &l));
     assert_status(DTP_ERR_FORMAT, open_at(files, "m", &l));
     assert_text("holds no checkpoint");
+    assert_ok(files->ops->make_dir(files, "d", &made, ERR));
+    put_text(files, "d/__0_0.distcp", "PK");
+    assert_status(DTP_ERR_FORMAT, open_at(files, "d", &l));
+    assert_text("d has *.distcp files, but no .metadata");
     assert_ok(files->ops->make_dir(files, "m/step-00000000000000000007", &made, ERR));
     assert_status(DTP_ERR_INVAL, open_at(files, "m", &l));
     assert_text("holds steps");
