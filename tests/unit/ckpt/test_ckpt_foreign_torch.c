@@ -320,48 +320,70 @@ static void test_endless_state_dicts_are_refused(void **state)
     assert_status(DTP_ERR_LIMIT, open_pickle("\x80\x02]q\0h\0a.", 9, &l));
 }
 
+static const char one_pickle[] = PICKLE(DICT("w", VIEW("K\0", "K\4\x85", "K\1\x85")));
+
+/* Tensor "w" of four floats. */
+static zip_maker good_archive(bool is_wide)
+{
+    zip_maker z = zip_begin();
+
+    z.is_wide = is_wide;
+    zip_put(&z, "a/data.pkl", one_pickle, sizeof(one_pickle) - 1);
+    zip_put(&z, "a/data/0", "0123456789abcdef", 16);
+    zip_end(&z);
+    return z;
+}
+
+/* What torch writes beyond 4 GiB, or 65535 members. */
+static void test_an_archive_with_64_bit_numbers_is_read(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = fresh_files();
+    DTPI_AUTO(load) dtpi_load *l = NULL;
+    zip_maker z = good_archive(true);
+
+    (void)state;
+    put_bytes(files, "d/x", z.out.data, z.out.len);
+    assert_ok(dtpi_load_open_path(A, files, "d/x", &l, ERR));
+    assert_holds(l, "w", DTP_F32, 4, -1, "0123456789abcdef", 16);
+    zip_free(&z);
+}
+
 /* Every byte of a good archive set to each of several values: refused or read, never worse. */
 static void test_no_byte_of_an_archive_is_trusted(void **state)
 {
-    static const char pickle[] = PICKLE(DICT("w", VIEW("K\0", "K\4\x85", "K\1\x85")));
     static const uint8_t values[] = { 0, 1, 0x7f, 0x80, 0xff };
-    zip_maker z = zip_begin();
 
     (void)state;
-    zip_put(&z, "a/data.pkl", pickle, sizeof(pickle) - 1);
-    zip_put(&z, "a/data/0", "0123456789abcdef", 16);
-    zip_end(&z);
-    for (size_t i = 0; i < z.out.len; i++) {
-        for (size_t k = 0; k < DTPI_ARRAY_LEN(values); k++) {
+    for (int wide = 0; wide < 2; wide++) {
+        zip_maker z = good_archive(wide);
+        for (size_t i = 0; i < z.out.len * DTPI_ARRAY_LEN(values); i++) {
             DTPI_AUTO(files) dtpi_files *files = fresh_files();
             DTPI_AUTO(load) dtpi_load *l = NULL;
-            const uint8_t old = z.out.data[i];
-            z.out.data[i] = values[k];
+            uint8_t *byte = &z.out.data[i / DTPI_ARRAY_LEN(values)];
+            const uint8_t old = *byte;
+            *byte = values[i % DTPI_ARRAY_LEN(values)];
             put_bytes(files, "d/x", z.out.data, z.out.len);
-            z.out.data[i] = old;
+            *byte = old;
             if (dtpi_load_open_path(A, files, "d/x", &l, ERR) >= 0)
                 dtpi_load_verify(l, NULL, NULL, ERR);
         }
+        zip_free(&z);
     }
-    zip_free(&z);
 }
 
 static void test_archives_cut_anywhere_are_refused(void **state)
 {
-    static const char pickle[] = PICKLE(DICT("w", VIEW("K\0", "K\4\x85", "K\1\x85")));
-    zip_maker z = zip_begin();
-
     (void)state;
-    zip_put(&z, "a/data.pkl", pickle, sizeof(pickle) - 1);
-    zip_put(&z, "a/data/0", "0123456789abcdef", 16);
-    zip_end(&z);
-    for (size_t n = 4; n < z.out.len; n++) {
-        DTPI_AUTO(files) dtpi_files *files = fresh_files();
-        dtpi_load *l = NULL;
-        put_bytes(files, "d/x", z.out.data, n);
-        assert_status(DTP_ERR_FORMAT, dtpi_load_open_path(A, files, "d/x", &l, ERR));
+    for (int wide = 0; wide < 2; wide++) {
+        zip_maker z = good_archive(wide);
+        for (size_t n = 4; n < z.out.len; n++) {
+            DTPI_AUTO(files) dtpi_files *files = fresh_files();
+            dtpi_load *l = NULL;
+            put_bytes(files, "d/x", z.out.data, n);
+            assert_status(DTP_ERR_FORMAT, dtpi_load_open_path(A, files, "d/x", &l, ERR));
+        }
+        zip_free(&z);
     }
-    zip_free(&z);
 }
 
 static void test_members_must_be_stored_and_single(void **state)
@@ -613,6 +635,7 @@ int main(void)
         cmocka_unit_test(test_memory_that_ends_is_said_and_nothing_leaks),
         cmocka_unit_test(test_impossible_tensors_are_refused),
         cmocka_unit_test(test_endless_state_dicts_are_refused),
+        cmocka_unit_test(test_an_archive_with_64_bit_numbers_is_read),
         cmocka_unit_test(test_no_byte_of_an_archive_is_trusted),
         cmocka_unit_test(test_archives_cut_anywhere_are_refused),
         cmocka_unit_test(test_members_must_be_stored_and_single),
