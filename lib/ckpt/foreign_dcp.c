@@ -99,8 +99,8 @@ static dtp_status read_stored(const dcp *d, const dtpi_pk_node *key, const dtpi_
         out->name->n > NAME_MAX_BYTES)
         return bad(d, "a key of storage_data is not understood");
     if (!dtpi_pk_is_object(value, DTPI_PK_STORAGE_INFO) || !dtpi_pk_is(out->path, DTPI_PK_TEXT) ||
-        out->path->n > NAME_MAX_BYTES || !dtpi_pk_is(at, DTPI_PK_INT) || !dtpi_pk_is(bytes, DTPI_PK_INT) || at->i < 0 ||
-        bytes->i < 0)
+        out->path->n > NAME_MAX_BYTES || !dtpi_pk_is(at, DTPI_PK_INT) ||
+        !dtpi_pk_is(bytes, DTPI_PK_INT) || at->i < 0 || bytes->i < 0)
         return bad(d, "an entry of storage_data is not understood");
     if (offset && offset->kind != DTPI_PK_NONE &&
         !dtpi_pk_ints(p, offset, DTP_CKPT_MAX_DIMS, out->offset, &out->n_dims))
