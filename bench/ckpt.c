@@ -32,6 +32,7 @@ static const char help[] =
     "      --files HOW      saves write through uring or posix (default: what is best here)\n"
     "      --rounds N       that count, after one to warm up (default 5; codec: 7)\n"
     "      --warm           load from the page cache (default: files are dropped from it before a round)\n"
+    "      --alone          let each rank read for itself what it wants\n"
     "      --check-whole    read of chunks that are wanted in part nothing else, and do not check them\n"
     "      --no-sync        save without fsync, and plain files too\n"
     "      --fio            also what fio reaches with direct I/O, as many processes and bytes; the best of 3\n"
@@ -50,7 +51,8 @@ static const char help[] =
 
 enum {
     OPT_TYPE = 256, OPT_CODEC, OPT_SIZE, OPT_ROUNDS, OPT_SEED, OPT_FORMAT, OPT_DIR, OPT_RANKS, OPT_TO, OPT_TENSOR,
-    OPT_WARM, OPT_FILES, OPT_NO_SYNC, OPT_FIO, OPT_TIMEOUT, OPT_CHECK_WHOLE
+    OPT_WARM, OPT_FILES, OPT_NO_SYNC, OPT_FIO, OPT_TIMEOUT, OPT_CHECK_WHOLE,
+    OPT_ALONE
 };
 
 static const struct option long_options[] = {
@@ -62,6 +64,7 @@ static const struct option long_options[] = {
     { "files", required_argument, NULL, OPT_FILES },
     { "warm", no_argument, NULL, OPT_WARM },           { "no-sync", no_argument, NULL, OPT_NO_SYNC },
     { "fio", no_argument, NULL, OPT_FIO },             { "timeout", required_argument, NULL, OPT_TIMEOUT },
+    { "alone", no_argument, NULL, OPT_ALONE },
     { "check-whole", no_argument, NULL, OPT_CHECK_WHOLE },
     { "help", no_argument, NULL, 'h' },                { NULL, 0, NULL, 0 },
 };
@@ -119,6 +122,9 @@ static bool take_option(void *user, int c, const char *value)
         return strcmp(value, "uring") == 0 || strcmp(value, "posix") == 0;
     case OPT_WARM:
         o->warm = true;
+        return true;
+    case OPT_ALONE:
+        o->alone = true;
         return true;
     case OPT_CHECK_WHOLE:
         o->check_whole = true;

@@ -39,7 +39,7 @@ typedef struct ckpt_options {
     const char *files;                  /* how saves write; NULL: what is best here */
     const ckpt_type *type;              /* NULL: all */
     uint64_t seed;
-    bool json, warm, fio, no_sync, check_whole;
+    bool json, warm, fio, no_sync, check_whole, alone;
 } ckpt_options;
 
 /* ---- ckpt_codec.c, ckpt_run.c: exit statuses ---- */

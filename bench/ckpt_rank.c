@@ -129,6 +129,8 @@ static double load_step(rank_run *r, const char *dir, uint64_t step)
     dtp_status st = dtp_ckpt_open(r->ctx, dir, step, &c, &r->err);
     if (st >= 0 && r->p->o->check_whole)
         st = dtp_ckpt_set_checks(c, DTP_CKPT_CHECK_WHOLE, &r->err);
+    else if (st >= 0 && !r->p->o->alone)
+        st = dtp_ckpt_share(c, r->group, &r->err);
     if (st >= 0)
         st = dtp_ckpt_read(c, r->state.tensors, r->state.n_tensors, &r->err);
     if (st >= 0 && r->rank == 0) {

@@ -215,6 +215,16 @@ typedef enum dtp_ckpt_checks {
 DTP_API dtp_status dtp_ckpt_set_checks(dtp_ckpt *ckpt, dtp_ckpt_checks checks, dtp_error *err);
 
 /*
+ * From now on, until it is closed, dtp_ckpt_read reads together with the other ranks of the node: a chunk of
+ * which several ranks want parts is read and verified by one of them, into memory (16 MiB a node) that
+ * all copy from. Loads that cut tensors the other way read each byte once. Collective over the ranks of
+ * `group`, all of which have opened the same step; the reads are not, and nobody waits for long. The
+ * group may be closed before the checkpoint. Errors: INVAL (no group, different steps), LIMIT, NOMEM, and
+ * dtp_group_barrier's. Threads: ctx. Since 0.1.
+ */
+DTP_API dtp_status dtp_ckpt_share(dtp_ckpt *ckpt, dtp_group *group, dtp_error *err);
+
+/*
  * Reads boxes into the callers' memory: the chunks that they touch, each of which is compared with its
  * checksum (see dtp_ckpt_set_checks). dtype and shape must agree with what is stored (shape NULL: not
  * compared).

@@ -3,6 +3,7 @@
 #include <dtp/ckpt.h>
 
 #include <inttypes.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "ckpt/plan.h"
 #include "ckpt/save.h"
 #include "ckpt/saver.h"
+#include "ckpt/share.h"
 #include "ckpt/steps.h"
 #include "ctx/ctx.h"
 #include "group/group.h"
@@ -20,7 +22,11 @@ struct dtp_ckpt {
     dtp_ctx *ctx;
     dtpi_files *files;
     dtpi_load *load;
+    void *shared;               /* with other ranks of the node */
+    size_t shared_bytes;
 };
+
+enum { NODE_MEMORY_TAG = 0x434b5054 };
 
 /* A number unlike any other save's. */
 static uint64_t fresh_id(dtp_ctx *ctx)
@@ -243,10 +249,21 @@ dtp_status dtp_ckpt_open_path(dtp_ctx *ctx, const char *path, dtp_ckpt **ckpt_ou
     return open_any(ctx, path, NULL, ckpt_out, err);
 }
 
+static void unshare(dtp_ckpt *c)
+{
+    if (!c->shared)
+        return;
+    dtpi_share_free(c->load->share);
+    c->load->share = NULL;
+    munmap(c->shared, c->shared_bytes);
+    c->shared = NULL;
+}
+
 void dtp_ckpt_close(dtp_ckpt *c)
 {
     if (!c)
         return;
+    unshare(c);
     dtpi_load_close(c->load);
     dtpi_files_close(c->files);
     dtpi_free(dtpi_ctx_alloc(c->ctx), c, sizeof(*c));
@@ -342,6 +359,46 @@ dtp_status dtp_ckpt_set_checks(dtp_ckpt *c, dtp_ckpt_checks checks, dtp_error *e
     c->load->checks = checks;
     dtpi_ctx_leave(c->ctx);
     return DTP_OK;
+}
+
+static dtp_status map_shared(dtp_ckpt *c, dtp_group *group, uint32_t n, dtp_error *err)
+{
+    const int64_t deadline_ns =
+        dtpi_ctx_deadline(dtpi_group_ctx(group), 0, dtpi_group_timeout_ms(group));
+    const size_t bytes = dtpi_share_bytes(&c->load->m, n);
+    DTPI_AUTO_FD int fd = -1;
+
+    const dtp_status st = dtpi_group_node_memory(group, NODE_MEMORY_TAG, bytes, deadline_ns, &fd, err);
+    if (st < 0)
+        return st;
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return dtpi_fail(err, DTP_ERR_NOMEM, "cannot map %zu bytes to read together: %m", bytes);
+    c->shared = map;
+    c->shared_bytes = bytes;
+    return DTP_OK;
+}
+
+dtp_status dtp_ckpt_share(dtp_ckpt *c, dtp_group *group, dtp_error *err)
+{
+    if (!group)
+        return dtpi_noun(err, "ckpt", dtpi_fail(err, DTP_ERR_INVAL, "no group to read with"));
+    const int32_t rank = dtp_group_rank(group);
+    const uint32_t n = dtpi_group_n_on_node(group, dtpi_group_node(group, rank));
+    dtp_status st = dtpi_ctx_enter(c->ctx, err);
+    if (st < 0)
+        return dtpi_noun(err, "ckpt", st);
+    unshare(c);
+    if (n > 1 && dtpi_share_bytes(&c->load->m, n) > 0) {
+        st = map_shared(c, group, n, err);
+        if (st >= 0)
+            st = dtpi_share_new(dtpi_ctx_alloc(c->ctx), &c->load->m, c->shared, n,
+                                dtpi_group_index_on_node(group, rank), &c->load->share, err);
+        if (st < 0)
+            unshare(c);
+    }
+    dtpi_ctx_leave(c->ctx);
+    return dtpi_noun(err, "ckpt", st);
 }
 
 dtp_status dtp_ckpt_verify(dtp_ckpt *c, void (*progress)(void *user, uint64_t done, uint64_t total),

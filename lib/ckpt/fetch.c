@@ -243,8 +243,7 @@ bool dtpi_fetch_walk(const dtpi_manifest *m, const dtpi_mf_tensor *t, const dtpi
     return !w_out->done;
 }
 
-/* The runs of a plain chunk to where they are wanted. */
-static void scatter(const dtpi_fetch *f, const dtpi_fetch_job *j, const uint8_t *plain)
+void dtpi_fetch_scatter(const dtpi_fetch *f, const dtpi_fetch_job *j, const uint8_t *plain)
 {
     const uint64_t bits = dtp_dtype_bits(j->tensor->dtype);
     const uint64_t begin = j->chunk * f->l->m.chunk_bytes, end = begin + j->plain;
@@ -277,7 +276,7 @@ static dtp_status use_chunk(dtpi_fetch *f, member *m, const dtpi_fetch_job *j,
         return st;
     if (as_is && !j->direct) {
         if (j->want)
-            scatter(f, j, stored);
+            dtpi_fetch_scatter(f, j, stored);
         return DTP_OK;
     }
     st = dtpi_codec_restore(&m->codec, stored, j->stored, to, j->plain, &why);
@@ -286,8 +285,24 @@ static dtp_status use_chunk(dtpi_fetch *f, member *m, const dtpi_fetch_job *j,
     if (is_xor)
         st = dtpi_chunks_below(&m->below, j->tensor, j->box, j->chunk, to, err);
     if (st >= 0 && !j->direct && j->want)
-        scatter(f, j, to);
+        dtpi_fetch_scatter(f, j, to);
     return st;
+}
+
+dtp_status dtpi_fetch_plain(dtpi_fetch *f, const dtpi_fetch_job *job, uint8_t *out, dtp_error *err)
+{
+    dtpi_fetch_job j = *job;
+    uint32_t n_members;
+
+    dtp_status st = make_members(f, 1, j.stored, j.plain, j.box->base != DTPI_NO_BASE, &n_members, err);
+    if (st < 0)
+        return st;
+    member *m = &f->members[0];
+    const bool as_is = j.stored == j.plain && j.box->base == DTPI_NO_BASE;
+    uint8_t *stored = as_is ? out : m->slots[0].buffer;
+    st = f->l->files->ops->read(j.file, j.at, stored, j.stored, err);
+    j.direct = out;
+    return st < 0 ? st : use_chunk(f, m, &j, stored, err);
 }
 
 /* ---- one group ---- */

@@ -42,4 +42,10 @@ bool dtpi_fetch_walk(const dtpi_manifest *m, const dtpi_mf_tensor *t, const dtpi
 dtp_status dtpi_fetch_run(dtpi_fetch *f, dtpi_fetch_job *jobs, size_t n,
                           void (*progress)(void *user, uint64_t done), void *user, dtp_error *err);
 
+/* Reads the whole chunk of one job to `out`, verified and decoded, on this thread. Errors: as dtpi_fetch_run. */
+dtp_status dtpi_fetch_plain(dtpi_fetch *f, const dtpi_fetch_job *job, uint8_t *out, dtp_error *err);
+
+/* The runs of a plain chunk to where the job wants them. */
+void dtpi_fetch_scatter(const dtpi_fetch *f, const dtpi_fetch_job *job, const uint8_t *plain);
+
 #endif /* DTPI_CKPT_FETCH_H */

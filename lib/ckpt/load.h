@@ -20,6 +20,7 @@ typedef struct dtpi_load {
     dtp_ckpt_checks checks;
     size_t buffer_bytes;        /* of the largest chunk */
     dtpi_fetch *fetch;          /* made for the first read */
+    struct dtpi_share *share;   /* with other ranks of the node; NULL: with none. Its owner frees it */
 } dtpi_load;
 
 /* Errors: as dtpi_step_read, UNSUPPORTED (codec), NOMEM. */

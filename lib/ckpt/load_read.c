@@ -11,6 +11,7 @@
 
 #include "ckpt/delta_load.h"
 #include "ckpt/fetch.h"
+#include "ckpt/share.h"
 
 static dtp_status check_wanted(const dtpi_load *l, const dtp_ckpt_tensor *want,
                                const dtpi_mf_tensor *t, dtp_error *err)
@@ -75,12 +76,30 @@ typedef struct planner {
     size_t n, room;
 } planner;
 
+/* Puts the jobs that are worth sharing first; how many there are. */
+static size_t shared_first(const dtpi_share *share, dtpi_fetch_job *jobs, size_t n)
+{
+    size_t n_shared = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (dtpi_share_wants(share, &jobs[i])) {
+            const dtpi_fetch_job job = jobs[i];
+            jobs[i] = jobs[n_shared];
+            jobs[n_shared++] = job;
+        }
+    return n_shared;
+}
+
 static dtp_status flush(planner *p, dtp_error *err)
 {
-    const size_t n = p->n;
+    dtpi_load *l = p->l;
+    const size_t n = p->n, n_shared = l->share ? shared_first(l->share, p->jobs, n) : 0;
+    dtp_status st = DTP_OK;
 
     p->n = 0;
-    return dtpi_fetch_run(p->l->fetch, p->jobs, n, NULL, NULL, err);
+    if (n_shared > 0)
+        st = dtpi_share_run(l->share, l->fetch, p->jobs, n_shared, err);
+    return st < 0 ? st : dtpi_fetch_run(l->fetch, p->jobs + n_shared, n - n_shared, NULL, NULL, err);
 }
 
 static dtp_status add(planner *p, const dtpi_fetch_job *job, dtp_error *err)
@@ -206,6 +225,8 @@ dtp_status dtpi_load_read_all(dtpi_load *l, const dtp_ckpt_tensor *tensors, size
     }
     if (st >= 0)
         st = flush(&p, err);
+    if (l->share)
+        dtpi_share_rest(l->share);
     dtpi_free(l->a, p.jobs, p.room * sizeof(*p.jobs));
     return st;
 }
