@@ -22,6 +22,7 @@ from dtp._request import Request
 from dtp._saving import Dir, Save, SaveOptions, State, async_save, save, step_of
 from dtp._state import Shard
 from dtp._steps import Told, gc, latest, latest_of, latest_valid, pin
+from dtp.group import Group
 
 __all__ = [
     "Box",
@@ -193,6 +194,14 @@ class Ckpt(Handle):
         self._ctx.check(lib.dtp_ckpt_read(self.ptr, array, n, err), err)
         request.done()
 
+    def share(self, group: Group) -> None:
+        """From now on reads together with the other ranks of this node that have opened the step: a
+        chunk of which several want parts is read once. Collective over the group."""
+        if not isinstance(group, Group):
+            raise TypeError(f"group: a {type(group).__name__} is no dtp.Group")
+        err = new_error()
+        self._ctx.check(lib.dtp_ckpt_share(self.ptr, group.ptr, err), err)
+
     def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Reads and checks every byte; `progress(done, total)` is told on the way."""
         err = new_error()
@@ -301,14 +310,18 @@ def load(
     into: State | None = None,
     boxes: Mapping[str, Box | None] | None = None,
     framework: str = "numpy",
+    group: Group | None = None,
     ctx: Context | None = None,
 ) -> dict[Any, Any]:
     """Loads a step (None: the newest complete one). With `into` it fills those arrays and tensors,
     replaces numbers and texts, and returns all; else new arrays of the `boxes`, or of everything,
-    as `framework` ("numpy" or "torch") has them."""
+    as `framework` ("numpy" or "torch") has them. With `group`, all of whose ranks must call it with
+    the same step, ranks of a node read together what several of them want parts of."""
     if into is not None and boxes is not None:
         raise ValueError("either `into` or `boxes`: a Shard in `into` says where it lies")
-    with open(dir, step, ctx) as ckpt:
+    with open(dir, step, ctx if group is None else group.ctx) as ckpt:
+        if group is not None:
+            ckpt.share(group)
         if into is None:
             return ckpt.read(boxes, framework)
         ckpt.read_into(into)

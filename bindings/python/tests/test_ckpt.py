@@ -216,6 +216,10 @@ def test_many_ranks_save_and_few_load(tmp_path: Path, run_ranks: RunRanks) -> No
         into = np.zeros((b - a, 5))
         dtp.ckpt.load(directory, into={"w": dtp.Shard(into, full.shape, (a, 0))})
         assert (into == full[a:b]).all()
+        a, b = (5 * r // g.size for r in (g.rank, g.rank + 1))
+        columns = np.zeros((37, b - a))
+        dtp.ckpt.load(directory, into={"w": dtp.Shard(columns, full.shape, (0, a))}, group=g)
+        assert (columns == full[:, a:b]).all()
     """
     run_ranks(4, script, DTP_TEST_DIR=str(tmp_path), DTP_TEST_WHAT="save")
     for n in (1, 3):
