@@ -218,8 +218,10 @@ static dtp_status write_file(exporter *x, uint32_t first, uint32_t end, const ch
         return st;
     for (uint32_t i = first; i < end; i++)
         bytes += bytes_of(x, x->order[i]);
-    ops->remove(x->l->files, temp, NULL);       /* of an export that was cut short */
+    /* Not ours to remove: every rank may have been told to export. */
     st = ops->create(x->l->files, temp, header.len + bytes, &file, x->err);
+    if (st == DTP_ERR_EXISTS)
+        return dtpi_fail(x->err, st, "%s is there: of another export, or of one that was killed", temp);
     if (st < 0)
         return st;
     st = fill_file(x, first, end, &header, file);

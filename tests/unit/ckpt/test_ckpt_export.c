@@ -189,6 +189,24 @@ static void intrude(void *user, uint64_t done, uint64_t total)
         assert_ok(in->files->ops->close_file(file, ERR));
 }
 
+static void test_two_exports_do_not_share_a_folder(void **state)
+{
+    static const char temp[] = "m/.model.safetensors.tmp";
+    DTPI_AUTO(files) dtpi_files *files = fresh_files(DTP_CODEC_NONE);
+    uint64_t bytes = 0;
+    bool made = false;
+
+    (void)state;
+    assert_ok(files->ops->make_dir(files, "m", &made, ERR));
+    intrude(&(intruder){ files, temp }, 0, 0);
+    assert_status(DTP_ERR_EXISTS, export_to(files, "m", 16));
+    assert_text("of another export, or of one that was killed");
+    assert_ok(files->ops->size(files, temp, &bytes, ERR));
+    assert_ok(files->ops->remove(files, temp, ERR));
+    assert_ok(export_to(files, "m", 16));
+    assert_back(files, "m");
+}
+
 static void test_what_somebody_else_put_there_stays(void **state)
 {
     static const char *const paths[] = { "m/model-00002-of-00003.safetensors",
@@ -220,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_slabs_join_to_tensors_larger_than_the_buffer),
         cmocka_unit_test(test_slabs_join_to_large_tensors_of_half_bytes),
         cmocka_unit_test(test_a_failed_export_leaves_nothing),
+        cmocka_unit_test(test_two_exports_do_not_share_a_folder),
         cmocka_unit_test(test_what_somebody_else_put_there_stays),
     };
 
