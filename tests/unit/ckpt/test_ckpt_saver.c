@@ -331,8 +331,8 @@ typedef struct gate {
     pthread_mutex_t mutex;
     void *open[512];            /* what threads allocated */
     size_t n;
-    bool is_armed;
-    void *gone;
+    _Atomic bool is_armed;
+    _Atomic(void *) gone;
     sem_t stopped, go;
 } gate;
 
