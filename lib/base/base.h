@@ -63,8 +63,8 @@ static inline int dtpi_take_fd(int *fd)
  * Writes the detail and returns `status`, so that a failure is one line:
  *     return dtpi_fail(err, DTP_ERR_IO, "cannot open %s: %m", path);
  * The errno at the call is kept for IO, NOSPC, PERM, NOT_FOUND, EXISTS, LIMIT and EXEC. Text that does
- * not fit is cut at a blank or comma and ends in "..."; it becomes one line of valid UTF-8. Arguments
- * may point into *err.
+ * not fit loses the middle of a long path, or is cut at a blank or comma and ends in "..."; it becomes
+ * one line of valid UTF-8. Arguments may point into *err.
  */
 dtp_status dtpi_fail(dtp_error *err, dtp_status status, const char *fmt, ...) DTPI_PRINTF(3, 4);
 dtp_status dtpi_vfail(dtp_error *err, dtp_status status, const char *fmt, va_list ap);

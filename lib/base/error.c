@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* Room for a path and what is said of it; what a shortened path keeps: at its beginning, in all. */
+enum { TEXT_MAX = 4096 + 512, PATH_HEAD = 16, PATH_KEPT = 56 };
+
 void dtpi_close_fd(int *fd)
 {
     const int saved = errno;
@@ -48,18 +51,65 @@ static void cut_text(char *text, size_t room)
     memcpy(text + end, " ...", sizeof(" ..."));
 }
 
+/* The longest path of the text, as an offset; its bytes are 0 where there is none. */
+static size_t find_path(const char *text, size_t *bytes_out)
+{
+    size_t at = 0;
+
+    *bytes_out = 0;
+    for (const char *word = text; *word; word += strspn(word, " ")) {
+        const size_t n = strcspn(word, " ");
+        if (n > *bytes_out && memchr(word, '/', n)) {
+            at = (size_t)(word - text);
+            *bytes_out = n;
+        }
+        word += n;
+    }
+    return at;
+}
+
+/*
+ * A text that does not fit because of a long path loses the middle of that: who reads it needs the
+ * name at its end and what comes behind, "No space left on device". False where that is not enough.
+ */
+static bool shorten_path(char *text, size_t len, size_t room)
+{
+    static const char dots[] = "...";
+    size_t bytes;
+    const size_t at = find_path(text, &bytes), gone = len - (room - 1) + strlen(dots);
+
+    if (bytes < gone + PATH_KEPT)
+        return false;
+    char *cut = text + at + PATH_HEAD;
+    memcpy(cut, dots, strlen(dots));
+    memmove(cut + strlen(dots), cut + gone, strlen(cut + gone) + 1);
+    return true;
+}
+
+/* `whole` as far as it fits into `text`. */
+static void fit_text(char *text, size_t room, char *whole, size_t len)
+{
+    if (len < room || shorten_path(whole, len, room)) {
+        memcpy(text, whole, strlen(whole) + 1);
+        return;
+    }
+    memcpy(text, whole, room - 1);
+    text[room - 1] = '\0';
+    cut_text(text, room);
+}
+
 dtp_status dtpi_vfail(dtp_error *err, dtp_status status, const char *fmt, va_list ap)
 {
     const int saved = errno;
+    char whole[TEXT_MAX];
     /* Made aside: the arguments may point into *err ("shard 3: %s", err->text). */
     dtp_error e = { .status = status, .rank = -1 };
 
     if (!err)
         return status;
     e.sys_errno = status_has_errno(status) ? saved : 0;
-    const int n = vsnprintf(e.text, sizeof(e.text), fmt, ap);
-    if (n >= (int)sizeof(e.text))
-        cut_text(e.text, sizeof(e.text));
+    if (vsnprintf(whole, sizeof(whole), fmt, ap) >= 0)
+        fit_text(e.text, sizeof(e.text), whole, strlen(whole));
     dtpi_text_flatten(e.text);
     *err = e;
     errno = saved;

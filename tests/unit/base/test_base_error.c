@@ -63,6 +63,23 @@ static void test_long_word_is_kept_as_far_as_it_fits(void **state)
     assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
 }
 
+static void test_long_path_gives_way_to_the_cause(void **state)
+{
+    static const char end[] = "/shard-00002-of-00004.3f9a0c5512e84b77.safetensors.tmp: "
+                              "No space left on device";
+    char path[4096] = "/mnt/lustre/projects";
+    dtp_error err;
+
+    for (int i = 0; strlen(path) < sizeof(path) - 40; i++) {
+        sprintf(path + strlen(path), "/folder-%d", i);
+        dtpi_fail(&err, DTP_ERR_NOSPC, "rank 2: cannot create %s%s", path, end);
+        assert_true(strlen(err.text) < sizeof(err.text));
+        assert_int_equal(strncmp(err.text, "rank 2: cannot create /mnt/lustre/proj", 38), 0);
+        assert_string_equal(err.text + strlen(err.text) - strlen(end), end);
+    }
+    assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
+}
+
 static void test_text_that_just_fits_is_not_cut(void **state)
 {
     char word[DTP_ERROR_TEXT];
@@ -146,6 +163,7 @@ int main(void)
         cmocka_unit_test(test_rank_is_named),
         cmocka_unit_test(test_long_text_is_cut_between_words),
         cmocka_unit_test(test_long_word_is_kept_as_far_as_it_fits),
+        cmocka_unit_test(test_long_path_gives_way_to_the_cause),
         cmocka_unit_test(test_text_that_just_fits_is_not_cut),
         cmocka_unit_test(test_text_may_hold_the_text_it_replaces),
         cmocka_unit_test(test_text_is_one_line_of_valid_utf8),
