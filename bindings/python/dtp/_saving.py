@@ -41,10 +41,14 @@ class SaveOptions(TypedDict, total=False):
     timeout_ms: int | None
 
 
-def step_of(value: int) -> int:
-    if not 0 <= index(value) < 1 << 64:
-        raise ValueError(f"step {value} is not within 0 and 2**64 - 1")
+def number_of(name: str, value: int, bits: int) -> int:
+    if not 0 <= index(value) < 1 << bits:
+        raise ValueError(f"{name} {value} is not within 0 and 2**{bits} - 1")
     return index(value)
+
+
+def step_of(value: int) -> int:
+    return number_of("step", value, 64)
 
 
 def _meta(state_tree: Any, meta: Mapping[str, Any] | None) -> str | None:
@@ -129,6 +133,8 @@ class _Call:
         self._request.add_all(flat.tensors, writable=False)
         if group is not None and not isinstance(group, Group):
             raise TypeError(f"group: a {type(group).__name__} is no dtp.Group")
+        for name in options.keys() - SaveOptions.__annotations__.keys():
+            raise TypeError(f"a save has no option {name}")
         first = group is None or group.rank == 0
         self._options = _options(tree=flat.tree if first else None, **options)
         self.arguments = (
@@ -157,8 +163,10 @@ def _options(
     opts = Options("dtp_ckpt_save_opts")
     o = opts.ptr
     o.codec, o.no_sync, o.delta = CODECS[codec], not sync, delta
-    o.keep_last, o.keep_every = keep_last, keep_every
-    o.chunk_bytes, o.timeout_ms = chunk_bytes, timeout_ms or 0
+    o.keep_last = number_of("keep_last", keep_last, 32)
+    o.keep_every = number_of("keep_every", keep_every, 64)
+    o.chunk_bytes = number_of("chunk_bytes", chunk_bytes, 32)
+    o.timeout_ms = timeout_ms or 0
     opts.set_text("meta_json", _meta(tree, meta))
     opts.set_text("files", files)
     return opts

@@ -9,7 +9,7 @@ from typing import Any
 from dtp._check import NotFoundError, new_error
 from dtp._context import Context, context_of, keep
 from dtp._ffi import Options, callback, encode, ffi, lib, text
-from dtp._saving import Dir, step_of
+from dtp._saving import Dir, number_of, step_of
 
 
 class Told:
@@ -104,7 +104,8 @@ def gc(
     gone: list[int] = []
     told, opts = Told(gone.append), Options("dtp_ckpt_gc_opts")
     o = opts.ptr
-    o.keep_last, o.keep_every, o.dry_run = keep_last, keep_every, dry_run
+    o.keep_last, o.dry_run = number_of("keep_last", keep_last, 32), dry_run
+    o.keep_every = number_of("keep_every", keep_every, 64)
     o.report, o.report_user = lib.dtp_python_ckpt_gone, told.handle
     with context_of(ctx) as context:
         err = new_error()

@@ -123,6 +123,15 @@ def test_arguments_in_the_wrong_place_are_named(tmp_path: Path, state: dict[str,
             dtp.ckpt.save(tmp_path, step, state)
     with pytest.raises(TypeError, match="group: a str is no"):
         dtp.ckpt.save(tmp_path, 1, state, "zstd")
+    bad: list[dict[str, Any]] = [{"keep_last": -1}, {"keep_every": -1}, {"chunk_bytes": 1 << 32}]
+    for options in bad:
+        with pytest.raises(ValueError, match=f"{next(iter(options))} .* is not within 0 and"):
+            dtp.ckpt.save(tmp_path, 1, state, **options)
+    with pytest.raises(ValueError, match="keep_last -1 is not within"):
+        dtp.ckpt.gc(tmp_path, -1)
+    bad = [{"keep": 3}]
+    with pytest.raises(TypeError, match="a save has no option keep"):
+        dtp.ckpt.save(tmp_path, 1, state, **bad[0])
     with pytest.raises(TypeError, match="dir: a int is no text"):
         dtp.ckpt.save(1, 1, state)
     with pytest.raises(ValueError, match="step -1 is not"):
