@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from dtp import _state
 from dtp._buffer import NAMES, NUMPY_NAMES, PACKED, borrow, dtype_name
-from dtp._check import NotFoundError, check, new_error
+from dtp._check import NotFoundError, RangeError, check, new_error
 from dtp._context import Context, Handle, keep, open_handle
 from dtp._ffi import Options, callback, encode, ffi, lib, text
 from dtp._request import Request
@@ -183,6 +183,12 @@ class Ckpt(Handle):
     def _new(self, request: Request, name: str, box: Box | None, framework: str) -> Any:
         """A new array that the request fills."""
         dtype, info = self._find(name)
+        if box is not None and not _lies_within(box, info.shape):
+            raise RangeError(
+                f"tensor {name}: box {list(box.offset)} + {list(box.extent)} lies outside its shape "
+                f"{list(info.shape)}",
+                noun="ckpt",
+            )
         shape = info.shape if box is None else box.extent
         array = _NEW[framework](dtype, info, tuple(shape))
         request.add(name, borrow(array), info.shape, None if box is None else box.offset)
@@ -234,6 +240,15 @@ def _told(progress: Callable[[int, int], None] | None) -> tuple[Told, Any, Any]:
 @callback("dtp_python_progress", keep)
 def _progress(user: Any, done: int, total: int) -> None:
     ffi.from_handle(user)(done, total)
+
+
+def _lies_within(box: Box, shape: tuple[int, ...]) -> bool:
+    if not len(box.offset) == len(box.extent) == len(shape):
+        return False
+    return all(
+        0 <= offset and 0 <= extent and offset + extent <= size
+        for offset, extent, size in zip(box.offset, box.extent, shape, strict=True)
+    )
 
 
 def _is_numpy_scalar(value: Any) -> bool:

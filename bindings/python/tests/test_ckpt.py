@@ -116,6 +116,23 @@ def test_bad_tensors_are_named(
     assert dtp.ckpt.latest(tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    ("offset", "extent"),
+    [
+        ([0, 0], [1 << 40, 1 << 40]),  # no array is made for it
+        ([1 << 70, 0], [1, 1]),
+        ([-1, 0], [1, 1]),
+        ([0, 0], [-1, 1]),
+        ([0], [1, 1]),
+        ([0, 0], [1]),
+    ],
+)
+def test_a_box_outside_is_named(tmp_path: Path, offset: list[int], extent: list[int]) -> None:
+    dtp.ckpt.save(tmp_path, 1, {"w": np.zeros((3, 2))})
+    with pytest.raises(dtp.RangeError, match=r"tensor w: box .* lies outside its shape \[3, 2\]"):
+        dtp.ckpt.load(tmp_path, 1, boxes={"w": dtp.Box(offset, extent)})
+
+
 def test_arguments_in_the_wrong_place_are_named(tmp_path: Path, state: dict[str, Any]) -> None:
     steps: list[Any] = [-1, 1 << 64, "1", 1.0]
     for step in steps:
