@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 KEY = "dtp.state"  # of the tree among the metadata
 VERSION = 1
+MAX_NESTED = 30  # metadata nests 63 levels at most, of which a container takes two
 Path = tuple[Any, ...]
 
 
@@ -93,6 +94,10 @@ def _encode(path: Path, value: Any, add: Callable[[Path, Any], None]) -> Any:
         add(path, value)
         return _encode_scalar(value)
     if is_container(value):
+        if len(path) >= MAX_NESTED:
+            raise ValueError(
+                f"state {name_of(path)[:60]}...: nested more than {MAX_NESTED} levels, or within itself"
+            )
         nodes = [(k, _encode((*path, k), v, add)) for k, v in _items(value)]
         if not isinstance(value, Mapping):
             return ["u" if isinstance(value, tuple) else "l", [node for _, node in nodes]]

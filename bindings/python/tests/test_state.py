@@ -46,6 +46,19 @@ def test_a_nested_state_comes_back_as_it_was(tmp_path: Path, state: dict[str, An
         assert "model.layer.0.w" in ckpt and "optim.state.0.m" in ckpt
 
 
+def test_a_state_nests_thirty_levels(tmp_path: Path) -> None:
+    state: Any = {"last": 1}
+    for _ in range(29):
+        state = {"in": state}
+    dtp.ckpt.save(tmp_path, 1, state)
+    assert dtp.ckpt.load(tmp_path) == state
+    with pytest.raises(ValueError, match=r"state in\.in.* nested more than 30 levels"):
+        dtp.ckpt.save(tmp_path, 2, {"in": state})
+    state["itself"] = state
+    with pytest.raises(ValueError, match="within itself"):
+        dtp.ckpt.save(tmp_path, 2, state)
+
+
 def test_a_state_is_filled_where_it_lies(tmp_path: Path, state: dict[str, Any]) -> None:
     dtp.ckpt.save(tmp_path, 1, state)
     w, group = np.zeros((8, 6)), {"lr": 0, "betas": (0, 0), "name": "", "amsgrad": 1}
