@@ -398,10 +398,22 @@ bool dtpi_json_skip(dtpi_json *j)
     return t >= DTPI_JSON_STRING || dtpi_json_refuse(j, "expected a value");
 }
 
+/* Letters that begin where a value should: most often NaN, which JSON does not have. */
+static int wrong_word(const dtpi_json *j)
+{
+    int n = 0;
+
+    while (n < j->end - j->p && n < 16 && (j->p[n] | 0x20) >= 'a' && (j->p[n] | 0x20) <= 'z')
+        n++;
+    return j->problem && strcmp(j->problem, "expected a value") == 0 ? n : 0;
+}
+
 dtp_status dtpi_json_fail(const dtpi_json *j, const char *what, dtp_error *err)
 {
-    return dtpi_fail(err, DTP_ERR_FORMAT, "%s: byte %zu: %s", what, (size_t)(j->p - j->base),
-                     j->problem ? j->problem : "not expected here");
+    const int n = wrong_word(j);
+
+    return dtpi_fail(err, DTP_ERR_FORMAT, "%s: byte %zu: %s%s%.*s", what, (size_t)(j->p - j->base),
+                     j->problem ? j->problem : "not expected here", n ? ", not " : "", n, j->p);
 }
 
 void dtpi_json_put(dtpi_buf *b, const char *text, size_t bytes)

@@ -144,6 +144,24 @@ static void test_failure_says_where_and_what(void **state)
     assert_text("file x: byte 5: expected ':'");
 }
 
+static void test_what_is_no_value_is_shown(void **state)
+{
+    static const char *const texts[][2] = {
+        { "{\"loss\":NaN}", "meta: byte 8: expected a value, not NaN" },
+        { "[Infinity", "meta: byte 1: expected a value, not Infinity" },
+        { "[}", "meta: byte 1: expected a value" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < DTPI_ARRAY_LEN(texts); i++) {
+        dtpi_json j = dtpi_json_init(texts[i][0], strlen(texts[i][0]));
+        while (dtpi_json_next(&j) > DTPI_JSON_END)
+            ;
+        assert_status(DTP_ERR_FORMAT, dtpi_json_fail(&j, "meta", ERR));
+        assert_text(texts[i][1]);
+    }
+}
+
 static void test_written_strings_read_back(void **state)
 {
     static const char text[] = "a\"b\\c\x01\x1f\xc3\xa9/";
@@ -196,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_whole_numbers_are_bounded),
         cmocka_unit_test(test_skip_passes_over_a_whole_value),
         cmocka_unit_test(test_failure_says_where_and_what),
+        cmocka_unit_test(test_what_is_no_value_is_shown),
         cmocka_unit_test(test_written_strings_read_back),
         cmocka_unit_test(test_base64_has_one_text_for_each_value),
     };
