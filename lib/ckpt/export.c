@@ -305,7 +305,10 @@ dtp_status dtpi_export(dtpi_load *l, const char *dir, const dtp_ckpt_export_opts
     exporter x = {
         .l = l, .opts = opts, .dir = dir, .n = (uint32_t)dtpi_mf_n_tensors(&l->m), .err = err
     };
+    const dtp_ckpt_checks checks = l->checks;
 
+    /* Slabs cut chunks, and every byte is read here. */
+    l->checks = DTP_CKPT_CHECK_ALL;
     dtp_status st = deal(&x);
     if (st >= 0)
         st = dtpi_files_make_dirs(l->files, dir, opts->no_sync, err);
@@ -313,6 +316,7 @@ dtp_status dtpi_export(dtpi_load *l, const char *dir, const dtp_ckpt_export_opts
         st = check_free(&x);
     if (st >= 0)
         st = write_files(&x);
+    l->checks = checks;
     dtpi_free(l->a, x.order, ((size_t)x.n + 1) * sizeof(*x.order));
     dtpi_free(l->a, x.shard, ((size_t)x.n + 1) * sizeof(*x.shard));
     dtpi_free(l->a, x.slab, x.slab_bytes + 1);

@@ -119,6 +119,33 @@ static void test_slabs_join_to_tensors_larger_than_the_buffer(void **state)
     assert_ok(read_known(l, "big", DTP_F32, 3, shape, NULL, NULL, 9));
 }
 
+/* A chunk that two slabs share is verified, also for who asks loads for less. */
+static void test_a_flipped_bit_between_slabs_is_found(void **state)
+{
+    static const int64_t shape[] = { 4200, 1000 };
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+    DTPI_AUTO(load) dtpi_load *l = NULL;
+    const dtp_ckpt_export_opts opts = { .size = sizeof(opts) };
+    char path[DTPI_PATH_MAX];
+    rank_run r[1];
+
+    (void)state;
+    assert_ok(dtpi_files_mem_open(A, &files, ERR));
+    ranks_init(r, 1, files, "c");
+    give(&r[0], "w", DTP_F32, 2, shape, NULL, NULL, 9);
+    assert_ok(ranks_save(r, 1, 42));
+    ranks_free(r, 1);
+    assert_ok(dtpi_load_open(A, files, "c", 42, &l, ERR));
+    const dtpi_mf_file *f = dtpi_mf_file_at(&l->m, 0);
+    assert_ok(dtpi_path_join(path, l->step_dir, dtpi_mf_text(&l->m, f->name_at), ERR));
+    /* The first slab has 4194 rows of 4000 bytes. */
+    assert_ok(dtpi_files_mem_flip(files, path, f->bytes - 6 * 4000 - 1, 1, ERR));
+    l->checks = DTP_CKPT_CHECK_WHOLE;
+    assert_status(DTP_ERR_CORRUPT, dtpi_export(l, "m", &opts, ERR));
+    assert_text("tensor w");
+    assert_int_equal(l->checks, DTP_CKPT_CHECK_WHOLE);
+}
+
 /* Rows of six million bytes, and of eighteen: cut between rows, and within one. */
 static void test_slabs_join_to_large_tensors_of_half_bytes(void **state)
 {
@@ -236,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_a_large_model_is_several_files_and_an_index),
         cmocka_unit_test(test_nothing_is_overwritten),
         cmocka_unit_test(test_slabs_join_to_tensors_larger_than_the_buffer),
+        cmocka_unit_test(test_a_flipped_bit_between_slabs_is_found),
         cmocka_unit_test(test_slabs_join_to_large_tensors_of_half_bytes),
         cmocka_unit_test(test_a_failed_export_leaves_nothing),
         cmocka_unit_test(test_two_exports_do_not_share_a_folder),
