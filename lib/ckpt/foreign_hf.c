@@ -269,23 +269,22 @@ static bool same_series(const counted *a, const counted *b)
            memcmp(a->stem, b->stem, a->stem_bytes) == 0;
 }
 
-/* Of files that count themselves, every number is there. */
+/* Of files that count themselves, from 1 or from 0, every number is there. */
 static dtp_status check_series(const counted *c, size_t n, dtp_error *err)
 {
-    uint32_t seen = 0;
+    uint32_t next = 0;
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0, first = 0; i < n; i++) {
         const bool last = i + 1 == n || !same_series(&c[i], &c[i + 1]);
-        if (c[i].k > seen + 1)
-            return dtpi_fail(err, DTP_ERR_NOT_FOUND, "file %u of %u of %.*s... is missing",
-                             seen + 1, c[i].of, (int)DTPI_MIN(c[i].stem_bytes, (size_t)100),
-                             c[i].stem);
-        seen = DTPI_MAX(seen, c[i].k);
-        if (last && seen < c[i].of)
-            return dtpi_fail(err, DTP_ERR_NOT_FOUND, "file %u of %u of %.*s... is missing",
-                             seen + 1, c[i].of, (int)DTPI_MIN(c[i].stem_bytes, (size_t)100),
-                             c[i].stem);
-        seen = last ? 0 : seen;
+        const uint32_t end = c[i].of + (c[first].k != 0);
+        if (i == first)
+            next = DTPI_MIN(c[i].k, 1u);
+        const bool gap = c[i].k > next;
+        next = gap ? next : c[i].k + 1;
+        if (gap || (last && next < end))
+            return dtpi_fail(err, DTP_ERR_NOT_FOUND, "file %u of %u of %.*s... is missing", next,
+                             c[i].of, (int)DTPI_MIN(c[i].stem_bytes, (size_t)100), c[i].stem);
+        first = last ? i + 1 : first;
     }
     return DTP_OK;
 }

@@ -263,6 +263,32 @@ static void test_a_gap_in_a_numbered_series_is_named(void **state)
     }
 }
 
+static void test_a_series_may_count_from_zero(void **state)
+{
+    static const char *const names[] = { "m/model-00000-of-00003.safetensors",
+                                         "m/model-00001-of-00003.safetensors",
+                                         "m/model-00002-of-00003.safetensors" };
+    static const char *const heads[] = { ONE("a", "[1]", "1"), ONE("b", "[1]", "1"),
+                                         ONE("c", "[1]", "1") };
+    /* Without its first file it is one from 1 that lacks its last. */
+    static const char *const says[] = { "file 3 of 3", "file 1 of 3", "file 2 of 3" };
+
+    (void)state;
+    for (int skip = -1; skip < 3; skip++) {
+        DTPI_AUTO(files) dtpi_files *files = fresh_files();
+        DTPI_AUTO(load) dtpi_load *l = NULL;
+        for (int i = 0; i < 3; i++)
+            if (i != skip)
+                put_st(files, names[i], heads[i], 1, 0);
+        if (skip < 0) {
+            assert_ok(open_at(files, "m", &l));
+            continue;
+        }
+        assert_status(DTP_ERR_NOT_FOUND, open_at(files, "m", &l));
+        assert_text(says[skip]);
+    }
+}
+
 static void test_a_series_may_have_of_in_its_name(void **state)
 {
     DTPI_AUTO(files) dtpi_files *files = fresh_files();
@@ -340,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_a_shard_twice_is_refused),
         cmocka_unit_test(test_broken_sharding_info_is_refused),
         cmocka_unit_test(test_a_gap_in_a_numbered_series_is_named),
+        cmocka_unit_test(test_a_series_may_count_from_zero),
         cmocka_unit_test(test_a_series_may_have_of_in_its_name),
         cmocka_unit_test(test_one_file_of_a_series_is_no_folder),
         cmocka_unit_test(test_a_file_that_is_refused_is_named),
