@@ -95,31 +95,27 @@ static int reserve_piece(int fd, uint64_t at, uint64_t bytes)
     return rc;
 }
 
-static int reserve_all(int fd, uint64_t bytes)
-{
-    int rc = 0;
-
-    for (uint64_t at = 0; at < bytes && rc == 0; at += RESERVED_AT_ONCE)
-        rc = reserve_piece(fd, at, DTPI_MIN(bytes - at, (uint64_t)RESERVED_AT_ONCE));
-    return rc;
-}
-
 /* Takes the blocks before a byte is written, so that a full disk is found at once. */
 static dtp_status reserve(int fd, const char *path, uint64_t bytes, dtp_error *err)
 {
     const uint64_t have = free_bytes(fd);
+    uint64_t at = 0;
+    int rc = 0;
 
-    if (bytes == 0)
-        return DTP_OK;
     if (bytes > INT64_MAX)
         return dtpi_fail(err, DTP_ERR_RANGE, "%s cannot have %llu bytes", path,
                          (unsigned long long)bytes);
     if (have < bytes)
         return fail_nospc(err, path, bytes, have);
-    if (reserve_all(fd, bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)
+    while (at < bytes && rc == 0) {
+        const uint64_t n = DTPI_MIN(bytes - at, (uint64_t)RESERVED_AT_ONCE);
+        rc = reserve_piece(fd, at, n);
+        at += rc == 0 ? n : 0;
+    }
+    if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)
         return DTP_OK;
     if (errno == ENOSPC)
-        return fail_nospc(err, path, bytes, have == UINT64_MAX ? 0 : free_bytes(fd));
+        return fail_nospc(err, path, bytes, have == UINT64_MAX ? 0 : at + free_bytes(fd));
     return fail_errno(err, "reserve space for", path);
 }
 
