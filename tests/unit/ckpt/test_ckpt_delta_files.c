@@ -4,7 +4,7 @@
 #include "failalloc.h"
 #include "folder.h"
 
-enum { N = 3 << 20 };
+enum { N = 1 << 20, SOME_CHUNKS = 256 << 10 };
 
 static const int64_t shape[] = { N };
 
@@ -39,7 +39,7 @@ static void run(const char *files, bool in_background, dtp_codec codec)
     const dtp_ckpt_tensor t[] = { { sizeof(*t), "w", DTP_BF16, 1, shape, NULL, NULL, w },
                                   { sizeof(*t), "f", DTP_BF16, 1, shape, NULL, NULL, f } };
     dtp_ckpt_save_opts opts = { .size = sizeof(opts), .codec = codec, .delta = 1, .keep_last = 2,
-                                .files = files };
+                                .chunk_bytes = SOME_CHUNKS, .files = files };
     char dir[DTPI_PATH_MAX];
     dtp_ctx *ctx = NULL;
 
