@@ -6,6 +6,7 @@
 #include "deltas.h"
 
 static const int64_t sizes[] = { 1, 100, 2048, 2049, 9000, 30000 };
+static const int64_t tables[][2] = { { 1, 1 }, { 10, 10 }, { 32, 64 }, { 3, 683 }, { 90, 100 }, { 100, 300 } };
 static char names[MAX_BOXES][8];
 
 static void add_some(training *t)
@@ -13,10 +14,11 @@ static void add_some(training *t)
     const size_t n = 4 + check_random(&t->seed) % 8;
 
     for (size_t i = 0; i < n; i++) {
+        const size_t size = check_random(&t->seed) % DTPI_ARRAY_LEN(sizes);
+        const bool is_table = check_random(&t->seed) % 3 == 0;
         snprintf(names[i], sizeof(names[i]), "t%zu", i);
-        training_add(t, (int)(check_random(&t->seed) % 2), names[i], 1,
-                     &sizes[check_random(&t->seed) % DTPI_ARRAY_LEN(sizes)], NULL, NULL,
-                     check_random(&t->seed) % CHANGES);
+        training_add(t, (int)(check_random(&t->seed) % 2), names[i], is_table ? 2 : 1,
+                     is_table ? tables[size] : &sizes[size], NULL, NULL, check_random(&t->seed) % CHANGES);
     }
 }
 
