@@ -345,7 +345,7 @@ dtp_status dtpi_delta_store(dtpi_delta *d, const dtpi_piece *p, uint64_t chunk, 
 static uint32_t put_file(const dtpi_manifest *m, uint32_t file, dtpi_part *part)
 {
     const dtpi_mf_file *f = dtpi_mf_file_at(m, file);
-    const char *name = dtpi_mf_text(m, f->name_at);
+    const char *name = dtpi_mf_file_name(m, f);
     const size_t n = part->files.len / sizeof(dtpi_part_file);
 
     if (part->files.failed || part->text.failed)

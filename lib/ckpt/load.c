@@ -132,7 +132,7 @@ dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_er
     const bool own = i < l->m.n_own_files;
     dtp_status st = own ? DTP_OK : dtpi_step_path(dir, l->dir, f->step, err);
     if (st >= 0)
-        st = dtpi_path_join(path, own ? l->step_dir : dir, dtpi_mf_text(&l->m, f->name_at), err);
+        st = dtpi_path_join(path, own ? l->step_dir : dir, dtpi_mf_file_name(&l->m, f), err);
     if (st >= 0)
         st = l->files->ops->open(l->files, path, &file, &bytes, err);
     if (st < 0)
@@ -153,7 +153,7 @@ dtp_status dtpi_load_bad_chunk(const dtpi_load *l, const dtpi_mf_tensor *t, cons
     if (b->file >= l->m.n_own_files)
         snprintf(step, sizeof(step), "step %" PRIu64 ": ", f->step);
     return dtpi_fail(err, DTP_ERR_CORRUPT, "%s%s: tensor %.60s: chunk %" PRIu64 " of %" PRIu64 ": %s",
-                     step, dtpi_mf_text(&l->m, f->name_at), dtpi_mf_text(&l->m, t->name_at), chunk,
+                     step, dtpi_mf_file_name(&l->m, f), dtpi_mf_text(&l->m, t->name_at), chunk,
                      b->n_chunks, what);
 }
 

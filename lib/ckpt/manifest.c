@@ -29,6 +29,7 @@ dtp_status dtpi_manifest_init(dtpi_manifest *m, const dtp_allocator *a, dtp_erro
     m->sums = dtpi_buf_init(a);
     m->sizes = dtpi_buf_init(a);
     m->text = dtpi_buf_init(a);
+    m->far = dtpi_buf_init(a);
     /* So that index 0 of an empty array can be pointed at. */
     dtpi_buf_append(&m->dims, &nothing, sizeof(int64_t));
     dtpi_buf_append(&m->sums, &nothing, sizeof(uint64_t));
@@ -48,6 +49,7 @@ void dtpi_manifest_free(dtpi_manifest *m)
     dtpi_buf_free(&m->sums);
     dtpi_buf_free(&m->sizes);
     dtpi_buf_free(&m->text);
+    dtpi_buf_free(&m->far);
 }
 
 uint64_t dtpi_mf_box_bytes(const dtpi_manifest *m, const dtpi_mf_tensor *t, const dtpi_mf_box *b)
@@ -114,7 +116,7 @@ static void put_file(dtpi_buf *out, const dtpi_manifest *m, const dtpi_mf_file *
                     ",\"header_sum\":\"%016" PRIx64 "\",\"digest\":\"%016" PRIx64
                     "\",\"part\":\"%s\",\"part_bytes\":%" PRIu64 ",\"part_sum\":\"%016" PRIx64
                     "\"}",
-                    dtpi_mf_text(m, f->name_at), f->rank, f->bytes, f->header_bytes, f->header_sum,
+                    dtpi_mf_file_name(m, f), f->rank, f->bytes, f->header_bytes, f->header_sum,
                     f->digest, dtpi_mf_text(m, f->part_at), f->part_bytes, f->part_sum);
 }
 
@@ -324,13 +326,13 @@ static dtp_status check_tiling(dtpi_manifest *m, const uint64_t *order, const ch
             if (dtpi_mf_box_at(m, order[i])->begin != at)
                 return dtpi_fail(err, DTP_ERR_FORMAT,
                                  "%s: boxes of %s leave a gap or overlap at byte %" PRIu64, path,
-                                 dtpi_mf_text(m, file->name_at), at);
+                                 dtpi_mf_file_name(m, file), at);
             at = dtpi_mf_box_at(m, order[i])->end;
         }
         if (at != file->bytes - file->header_bytes)
             return dtpi_fail(err, DTP_ERR_FORMAT,
                              "%s: boxes of %s end at byte %" PRIu64 " of %" PRIu64, path,
-                             dtpi_mf_text(m, file->name_at), at, file->bytes - file->header_bytes);
+                             dtpi_mf_file_name(m, file), at, file->bytes - file->header_bytes);
     }
     return DTP_OK;
 }
@@ -341,7 +343,7 @@ static dtp_status check_files(const dtpi_manifest *m, const char *path, dtp_erro
         const dtpi_mf_file *file = dtpi_mf_file_at(m, f);
         if (m->version > 1 && !dtpi_name_ok(dtpi_mf_text(m, file->part_at), 255))
             return bad(err, DTP_ERR_FORMAT, path, "", "a part's name is not a plain name");
-        if (!dtpi_name_ok(dtpi_mf_text(m, file->name_at), 255))
+        if (!dtpi_name_ok(dtpi_mf_file_name(m, file), 255))
             return bad(err, DTP_ERR_FORMAT, path, "", "a file's name is not a plain name");
         if (file->header_bytes < 8 || file->header_bytes > 8 + (uint64_t)DTPI_ST_MAX_HEADER ||
             file->header_bytes > file->bytes || file->bytes > INT64_MAX)

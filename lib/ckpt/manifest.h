@@ -31,7 +31,7 @@ enum {
  * come behind the step's own, when the part was read).
  */
 typedef struct dtpi_mf_file {
-    uint32_t name_at;           /* in `text` */
+    uint32_t name_at;           /* dtpi_mf_file_name */
     uint32_t part_at;           /* name of its part, in `text`; DTPI_NO_PART: none is needed */
     int32_t rank;
     uint32_t n_boxes;           /* that this file's rank wrote: order[first_box ..] */
@@ -40,6 +40,7 @@ typedef struct dtpi_mf_file {
     uint64_t bytes, header_bytes, header_sum, digest;
     uint64_t part_bytes, part_sum;
     bool placed;                /* its boxes' places are known */
+    bool is_far;                /* of an earlier step: its name is in `far` */
 } dtpi_mf_file;
 
 typedef struct dtpi_mf_tensor {
@@ -86,7 +87,8 @@ typedef struct dtpi_manifest {
     dtpi_buf dims;              /* int64_t */
     dtpi_buf sums;              /* uint64_t */
     dtpi_buf sizes;             /* uint32_t */
-    dtpi_buf text;
+    dtpi_buf text;              /* stays where it is after the check: names of tensors are lent */
+    dtpi_buf far;               /* names of files of earlier steps, which parts bring */
 } dtpi_manifest;
 
 /* Errors: NOMEM. Free it, also after a failure. */
@@ -129,6 +131,10 @@ static inline const int64_t *dtpi_mf_dims(const dtpi_manifest *m, uint64_t at)
 static inline const char *dtpi_mf_text(const dtpi_manifest *m, uint32_t at)
 {
     return (const char *)m->text.data + at;
+}
+static inline const char *dtpi_mf_file_name(const dtpi_manifest *m, const dtpi_mf_file *f)
+{
+    return (const char *)(f->is_far ? m->far : m->text).data + f->name_at;
 }
 static inline uint64_t dtpi_mf_sum(const dtpi_manifest *m, const dtpi_mf_box *b, uint64_t chunk)
 {

@@ -58,15 +58,16 @@ static dtp_status add_files(placing *p)
     p->first_file = (uint32_t)dtpi_mf_n_files(m);
     for (uint32_t i = 0; i < p->v->head->n_files; i++) {
         const dtpi_part_file *from = &p->v->files[i];
-        const dtpi_mf_file f = { .name_at = (uint32_t)m->text.len, .part_at = DTPI_NO_PART,
-                                 .rank = -1, .step = from->step, .bytes = from->bytes,
-                                 .header_bytes = from->header_bytes, .placed = true };
+        const dtpi_mf_file f = { .name_at = (uint32_t)m->far.len, .is_far = true,
+                                 .part_at = DTPI_NO_PART, .rank = -1, .step = from->step,
+                                 .bytes = from->bytes, .header_bytes = from->header_bytes,
+                                 .placed = true };
         if (!in_lineage(m, from->step))
             return bad(p, "", "it refers to a step that is not in the manifest's lineage");
-        if (m->text.len + from->name_bytes >= UINT32_MAX)
+        if (m->far.len + from->name_bytes >= UINT32_MAX)
             return bad(p, "", "too many names");
-        if (!dtpi_buf_append(&m->text, p->v->text + from->name_at, from->name_bytes) ||
-            !dtpi_buf_append(&m->text, "", 1) || !dtpi_buf_append(&m->file_buf, &f, sizeof(f)))
+        if (!dtpi_buf_append(&m->far, p->v->text + from->name_at, from->name_bytes) ||
+            !dtpi_buf_append(&m->far, "", 1) || !dtpi_buf_append(&m->file_buf, &f, sizeof(f)))
             return dtpi_fail_nomem(p->err, sizeof(f));
     }
     return DTP_OK;
@@ -183,12 +184,12 @@ static dtp_status check_sorted(const placing *p, const dtpi_part_range **own, si
         if (own[i]->begin != at)
             return dtpi_fail(p->err, DTP_ERR_FORMAT,
                              "%s: boxes of %s leave a gap or overlap at byte %" PRIu64, p->path,
-                             dtpi_mf_text(p->m, f->name_at), at);
+                             dtpi_mf_file_name(p->m, f), at);
         at = own[i]->end;
     }
     if (at != f->bytes - f->header_bytes)
         return dtpi_fail(p->err, DTP_ERR_FORMAT, "%s: boxes of %s end at byte %" PRIu64
-                         " of %" PRIu64, p->path, dtpi_mf_text(p->m, f->name_at), at,
+                         " of %" PRIu64, p->path, dtpi_mf_file_name(p->m, f), at,
                          f->bytes - f->header_bytes);
     return DTP_OK;
 }

@@ -106,7 +106,7 @@ static dtp_status check_sizes(dtpi_files *files, const char *step_dir, const dtp
 
     for (size_t i = 0; i < m->n_own_files && st >= 0; i++) {
         const dtpi_mf_file *f = dtpi_mf_file_at(m, i);
-        st = check_size(files, step_dir, dtpi_mf_text(m, f->name_at), f->bytes, err);
+        st = check_size(files, step_dir, dtpi_mf_file_name(m, f), f->bytes, err);
         if (st >= 0 && f->part_at != DTPI_NO_PART)
             st = check_size(files, step_dir, dtpi_mf_text(m, f->part_at), f->part_bytes, err);
     }
@@ -126,7 +126,7 @@ static dtp_status check_others(dtpi_files *files, const char *dir, const char *s
         const dtpi_mf_file *f = dtpi_mf_file_at(m, i);
         st = dtpi_step_path(other, dir, f->step, err);
         if (st >= 0)
-            st = check_size(files, other, dtpi_mf_text(m, f->name_at), f->bytes, err);
+            st = check_size(files, other, dtpi_mf_file_name(m, f), f->bytes, err);
     }
     return st;
 }

@@ -99,7 +99,7 @@ static dtp_status check_header(verifier *v, uint32_t i, const placed *boxes, siz
 {
     dtpi_load *l = v->l;
     const dtpi_mf_file *f = dtpi_mf_file_at(&l->m, i);
-    const char *path = dtpi_mf_text(&l->m, f->name_at);
+    const char *path = dtpi_mf_file_name(&l->m, f);
     DTPI_AUTO_BUF dtpi_buf text = dtpi_buf_init(l->a);
     dtpi_file *file = NULL;
     uint64_t bytes = 0;
@@ -205,7 +205,7 @@ static dtp_status check_file(verifier *v, uint32_t i, const placed *boxes, size_
     if (digest != f->digest)
         return dtpi_fail(err, DTP_ERR_CORRUPT,
                          "%s: digest mismatch (stored %016" PRIx64 ", computed %016" PRIx64 ")",
-                         dtpi_mf_text(&v->l->m, f->name_at), f->digest, digest);
+                         dtpi_mf_file_name(&v->l->m, f), f->digest, digest);
     return DTP_OK;
 }
 

@@ -119,6 +119,28 @@ static void test_a_tied_pair_of_two_shapes_has_one_base(void **state)
     assert_int_equal(dtpi_mf_box_at(&l->m, 0)->base, dtpi_mf_box_at(&l->m, 1)->base);
 }
 
+static void test_names_stay_lent_while_parts_bring_files(void **state)
+{
+    DTPI_AUTO(training) training *t = training_new(check_seed(), DTP_CODEC_PLANES, 1);
+    const char *names[6];
+
+    (void)state;
+    add_all(t);
+    for (uint64_t step = 1; step <= 9; step++) {
+        training_save(t, step);
+        training_step(t);
+    }
+    DTPI_AUTO(load) dtpi_load *l = training_load(t, 9);
+    assert_int_equal(dtpi_mf_n_tensors(&l->m), 6);
+    for (size_t i = 0; i < 6; i++)
+        names[i] = dtpi_mf_text(&l->m, dtpi_mf_tensor_at(&l->m, i)->name_at);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_ok(dtpi_load_place(l, i, ERR));
+    assert_true(dtpi_mf_n_files(&l->m) > 12);
+    for (size_t i = 0; i < 6; i++)
+        assert_ptr_equal(dtpi_mf_text(&l->m, dtpi_mf_tensor_at(&l->m, i)->name_at), names[i]);
+}
+
 static void test_frozen_tensors_are_written_once(void **state)
 {
     DTPI_AUTO(training) training *t = training_new(check_seed(), DTP_CODEC_NONE, 1);
@@ -404,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_twenty_steps_come_back_bit_exactly),
         cmocka_unit_test(test_equal_content_of_a_step_is_stored_once_always),
         cmocka_unit_test(test_a_tied_pair_of_two_shapes_has_one_base),
+        cmocka_unit_test(test_names_stay_lent_while_parts_bring_files),
         cmocka_unit_test(test_frozen_tensors_are_written_once),
         cmocka_unit_test(test_another_box_or_type_is_stored_anew),
         cmocka_unit_test(test_another_codec_or_chunk_takes_nothing_over),

@@ -71,12 +71,12 @@ static void try_box(bench *b, const dtpi_mf_tensor *t, const dtpi_mf_box *box)
     uint64_t stored_at = 8 * (f->header_bytes + box->begin);
     char path[DTPI_PATH_MAX], want[200];
 
-    snprintf(path, sizeof(path), "%s/%s", step_dir, dtpi_mf_text(m, f->name_at));
+    snprintf(path, sizeof(path), "%s/%s", step_dir, dtpi_mf_file_name(m, f));
     for (uint64_t c = 0; c < box->n_chunks; c++) {
         const uint64_t bits = 8ull * dtpi_mf_stored_bytes(m, box, bytes, c);
         const int64_t at = dtpi_mf_dims(m, box->dims_at)[0] + (int64_t)(c * m->chunk_bytes / width);
         snprintf(want, sizeof(want), "%s: tensor %s: chunk %llu of %llu: checksum mismatch",
-                 dtpi_mf_text(m, f->name_at), dtpi_mf_text(m, t->name_at), (unsigned long long)c,
+                 dtpi_mf_file_name(m, f), dtpi_mf_text(m, t->name_at), (unsigned long long)c,
                  (unsigned long long)box->n_chunks);
         for (uint64_t bit = 0; bit < bits; bit++)
             if (take(&b->data))
@@ -154,7 +154,7 @@ static void try_codec(dtp_codec codec, uint64_t data_stride, uint64_t rest_strid
                     dtpi_mf_box_at(m, dtpi_mf_tensor_at(m, i)->first_box + k));
     for (size_t i = 0; i < m->n_own_files; i++) {
         const dtpi_mf_file *f = dtpi_mf_file_at(m, i);
-        try_rest(&b, dtpi_mf_text(m, f->name_at), f->header_bytes);
+        try_rest(&b, dtpi_mf_file_name(m, f), f->header_bytes);
         try_rest(&b, dtpi_mf_text(m, f->part_at), f->part_bytes);
     }
     assert_ok(files->ops->size(files, "ck/step-00000000000000000001/manifest.json", &bytes, ERR));

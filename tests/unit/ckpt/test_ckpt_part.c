@@ -77,7 +77,7 @@ static void test_part_places_the_boxes_of_its_file(void **state)
     assert_true(dtpi_mf_file_at(&m, 0)->placed);
     assert_int_equal(dtpi_mf_n_files(&m), 2);
     assert_int_equal(m.n_own_files, 1);
-    assert_string_equal(dtpi_mf_text(&m, dtpi_mf_file_at(&m, 1)->name_at), "s");
+    assert_string_equal(dtpi_mf_file_name(&m, dtpi_mf_file_at(&m, 1)), "s");
     assert_int_equal(dtpi_mf_file_at(&m, 1)->step, 2);
 
     const dtpi_mf_box *b = dtpi_mf_box_at(&m, 0);
