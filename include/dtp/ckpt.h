@@ -228,9 +228,9 @@ DTP_API dtp_status dtp_ckpt_share(dtp_ckpt *ckpt, dtp_group *group, dtp_error *e
  * Reads boxes into the callers' memory: the chunks that they touch, each of which is compared with its
  * checksum (see dtp_ckpt_set_checks). dtype and shape must agree with what is stored (shape NULL: not
  * compared).
- * Errors: NOT_FOUND (tensor or shard), INVAL (dtype or shape differs: names both), RANGE (box), CORRUPT,
- * TRUNCATED, FORMAT, IO, PERM, LIMIT, NOMEM. After a failure the memory holds anything. Threads: ctx.
- * Since 0.1.
+ * Errors: NOT_FOUND (tensor or shard), INVAL (dtype or shape differs: names both), RANGE (box), UNSUPPORTED
+ * (a box of narrow numbers that cuts a byte), CORRUPT, TRUNCATED, FORMAT, VERSION, IO, PERM, LIMIT, NOMEM.
+ * After a failure the memory holds anything. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_ckpt_read(dtp_ckpt *ckpt, const dtp_ckpt_tensor *tensors, size_t n_tensors,
                                  dtp_error *err);

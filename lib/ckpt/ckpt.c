@@ -291,13 +291,12 @@ dtp_status dtp_ckpt_get_info(const dtp_ckpt *c, dtp_ckpt_info *info_out, dtp_err
         .n_tensors = (uint32_t)dtpi_mf_n_tensors(m),
         .n_shards = (uint32_t)m->n_own_files,
         .bytes = all_bytes(m),
+        .stored_bytes = c->load->own_bytes,
         .meta_json = (const char *)m->meta.data,
         .format = m->format ? m->format : "dtp-ckpt",
         .has_checksums = !m->format,
     };
 
-    for (size_t i = 0; i < m->n_own_files; i++)
-        info.stored_bytes += dtpi_mf_file_at(m, i)->bytes;
     return dtpi_noun(err, "ckpt", DTPI_RESULT_WRITE(info_out, &info, err));
 }
 

@@ -77,6 +77,8 @@ dtp_status dtpi_load_adopt(const dtp_allocator *a, dtpi_files *files, const char
     l->open = dtpi_buf_init(a);
     l->m = *m_take;
     l->buffer_bytes = largest_chunk(&l->m);
+    for (uint32_t i = 0; i < l->m.n_own_files; i++)
+        l->own_bytes += dtpi_mf_file_at(&l->m, i)->bytes;
     if (strlen(root) >= sizeof(l->step_dir))
         return dtpi_fail(err, DTP_ERR_LIMIT, "path is too long: %.40s...", root);
     memcpy(l->step_dir, root, strlen(root) + 1);

@@ -17,6 +17,7 @@ typedef struct dtpi_load {
     char dir[DTPI_PATH_MAX], step_dir[DTPI_PATH_MAX];
     dtpi_manifest m;
     dtpi_buf open;              /* dtpi_file *: a slot per file of the manifest */
+    uint64_t own_bytes;         /* of the step's own shards; any thread may ask, also during a read */
     dtp_ckpt_checks checks;
     size_t buffer_bytes;        /* of the largest chunk */
     dtpi_fetch *fetch;          /* made for the first read */
