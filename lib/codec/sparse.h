@@ -22,8 +22,8 @@ size_t dtpi_sparse_pack(unsigned log2_width, const uint8_t *in, size_t n, uint8_
 size_t dtpi_sparse_count(const uint8_t *bits, size_t n);
 
 /*
- * The reverse. `values` holds n_values units, dtpi_sparse_count of them, and may be the last bytes of `out` itself: what is
- * written never overtakes what is read.
+ * The reverse. `values` holds n_values units, dtpi_sparse_count of them, and may be the last bytes of `out`
+ * itself: what is written never overtakes what is read.
  */
 void dtpi_sparse_unpack(unsigned log2_width, const uint8_t *bits, const uint8_t *values,
                         size_t n_values, size_t n, uint8_t *out);
