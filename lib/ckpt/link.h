@@ -75,7 +75,6 @@ typedef struct dtpi_loop_link {
     dtp_group *group;           /* NULL once it is closed; looked at inside the context */
     int32_t timeout_ms;
     dtpi_task task;
-    dtp_op *op;
     const void *data;           /* of the exchange under way */
     size_t bytes;
     dtpi_link_each each;

@@ -49,7 +49,6 @@ struct dtpi_saver {
 
 /* What the context keeps. */
 typedef struct savers {
-    dtp_ctx *ctx;
     dtpi_saver *first;
 } savers;
 
@@ -201,7 +200,6 @@ static savers *get_savers(dtp_ctx *ctx)
     all = dtpi_alloc(dtpi_ctx_alloc(ctx), sizeof(*all));
     if (!all)
         return NULL;
-    all->ctx = ctx;
     dtpi_ctx_set_slot(ctx, DTPI_SLOT_CKPT, all, close_savers);
     return all;
 }
