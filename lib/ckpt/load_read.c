@@ -22,6 +22,9 @@ static dtp_status check_wanted(const dtpi_load *l, const dtp_ckpt_tensor *want,
     if (want->dtype != (dtp_dtype)t->dtype)
         return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s is stored as %s, wanted as %s",
                          want->name, dtp_dtype_name(t->dtype), dtp_dtype_name(want->dtype));
+    if (want->n_dims > DTP_CKPT_MAX_DIMS)
+        return dtpi_fail(err, DTP_ERR_INVAL, "tensor %.80s: %u dimensions, at most %d", want->name,
+                         want->n_dims, DTP_CKPT_MAX_DIMS);
     if (want->n_dims == t->n_dims && (!want->shape || want->n_dims == 0 ||
                                       memcmp(want->shape, shape, t->n_dims * sizeof(*shape)) == 0))
         return DTP_OK;
