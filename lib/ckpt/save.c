@@ -29,6 +29,12 @@
 static const char *const codec_names[] = { [DTP_CODEC_NONE] = "none", [DTP_CODEC_ZSTD] = "zstd",
                                            [DTP_CODEC_PLANES] = "planes" };
 
+/* What another rank says may be anything. */
+static const char *codec_name(uint64_t codec)
+{
+    return codec < DTPI_ARRAY_LEN(codec_names) ? codec_names[codec] : "unknown";
+}
+
 typedef struct save {
     const dtpi_save_in *in;
     dtpi_talk talk;
@@ -231,8 +237,8 @@ static dtp_status compare(const save *s, const dtpi_note *n, int32_t rank, dtp_e
     if (a != b)
         return dtpi_fail_rank(
             err, DTP_ERR_INVAL, rank,
-            "rank 0 saves with codec %u and chunks of %u bytes, rank %d with %u and %u",
-            (unsigned)(a >> 32), (unsigned)a, rank, (unsigned)(b >> 32), (unsigned)b);
+            "rank 0 saves with codec %s and chunks of %u bytes, rank %d with %s and %u",
+            codec_name(a >> 32), (unsigned)a, rank, codec_name(b >> 32), (unsigned)b);
     return DTP_OK;
 }
 

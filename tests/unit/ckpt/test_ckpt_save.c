@@ -258,7 +258,10 @@ static void test_ranks_that_disagree_are_named(void **state)
     r[1].tensors[1].shape = r[1].tensors[1].extent = b_shape;
     r[1].opts.chunk_bytes = 8192;
     assert_status(DTP_ERR_INVAL, ranks_save(r, 2, 1));
-    assert_text("rank 1 with 0 and 8192");
+    assert_text("rank 0 saves with codec none and chunks of 1048576 bytes, rank 1 with none and 8192");
+    r[1].opts.codec = DTP_CODEC_PLANES;
+    assert_status(DTP_ERR_INVAL, ranks_save(r, 2, 1));
+    assert_text("rank 1 with planes and 8192");
     ranks_free(r, 2);
 }
 
