@@ -55,12 +55,14 @@ dtp_status dtpi_load_place(dtpi_load *l, uint32_t i, dtp_error *err)
 
 static dtp_status check_codec(const dtpi_load *l, dtp_error *err)
 {
+    dtp_error why = { 0 };
     dtpi_codec codec;
 
-    const dtp_status st = dtpi_codec_open(l->a, l->m.codec, &codec, err);
-    if (st >= 0)
-        dtpi_codec_close(&codec);
-    return st;
+    const dtp_status st = dtpi_codec_open(l->a, l->m.codec, &codec, &why);
+    if (st < 0)
+        return dtpi_fail(err, st, "%s: %s", l->step_dir, why.text);
+    dtpi_codec_close(&codec);
+    return DTP_OK;
 }
 
 dtp_status dtpi_load_adopt(const dtp_allocator *a, dtpi_files *files, const char *root,

@@ -202,6 +202,19 @@ static void test_verify_tells_its_progress(void **state)
     ranks_free(r, 1);
 }
 
+static void test_a_codec_of_another_library_is_named(void **state)
+{
+    DTPI_AUTO(files) dtpi_files *files = mem_files();
+    dtpi_load *l = NULL;
+    dtpi_manifest m;
+
+    (void)state;
+    assert_ok(dtpi_manifest_init(&m, A, ERR));
+    memcpy(m.codec, "brotli", 7);
+    assert_status(DTP_ERR_UNSUPPORTED, dtpi_load_adopt(A, files, "ckpts/step-7", &m, &l, ERR));
+    assert_text("ckpts/step-7: no codec is named brotli");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_large_boxes_cross_many_chunks),
         cmocka_unit_test(test_every_flipped_bit_is_found),
         cmocka_unit_test(test_verify_tells_its_progress),
+        cmocka_unit_test(test_a_codec_of_another_library_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
