@@ -164,14 +164,14 @@ static word *slot_of(const dtpi_share *s, uint64_t number, uint8_t **bytes_out)
     return &s->tags[k];
 }
 
-/* The slot becomes this rank's to fill. */
+/* The slot becomes this rank's to fill. A later chunk in it stays: one in front may be copying it. */
 static bool claim(dtpi_share *s, uint64_t number)
 {
     uint8_t *bytes;
     word *tag = slot_of(s, number, &bytes);
     uint64_t before = atomic_load(&tag->v);
 
-    if ((before & 3) == CLAIMED || before >> 2 == number + 1 || !is_open(s, number) ||
+    if ((before & 3) == CLAIMED || before >> 2 > number || !is_open(s, number) ||
         !atomic_compare_exchange_strong(&tag->v, &before, tag_of(number, CLAIMED)))
         return false;
     if (is_open(s, number))

@@ -166,6 +166,12 @@ static void test_a_reader_of_another_step_reads_alone(void **state)
     close_node(&n);
 }
 
+/* Words of the shared memory lie in lines of 128 bytes: the key, places, tags. */
+static _Atomic uint64_t *word_at(const node *n, int i)
+{
+    return (void *)((uint8_t *)n->memory + (size_t)i * 128);
+}
+
 /* The claim of a reader that died is never filled. */
 static void test_a_claim_that_is_never_filled_is_given_up(void **state)
 {
@@ -175,11 +181,36 @@ static void test_a_claim_that_is_never_filled_is_given_up(void **state)
     open_node(&n, DTP_CODEC_NONE);
     join(&n, 0, 1);
     join(&n, 1, 1);
-    /* Behind the key and the places: the tag of chunk 0, in lines of 128 bytes. */
-    _Atomic uint64_t *tag = (void *)((uint8_t *)n.memory + (1 + READERS) * 128);
-    atomic_store(tag, 1 << 2 | 1);
+    /* The tag of chunk 0. */
+    atomic_store(word_at(&n, 1 + READERS), 1 << 2 | 1);
     assert_ok(read_box(n.l[0], false, few, ERR));
     assert_ok(read_box(n.l[1], false, few, ERR));
+    close_node(&n);
+}
+
+/* One who starts late reads ahead while it waits for its first chunk, and the one in front copies from a slot. */
+static void test_what_one_in_front_copies_from_is_not_written(void **state)
+{
+    enum { SLOTS = 64, AHEAD = SLOTS + 5, READY = 2, CLAIMED = 1 };
+    uint8_t was[4096];
+    node n;
+
+    (void)state;
+    open_node(&n, DTP_CODEC_NONE);
+    join(&n, 0, 1);
+    const size_t bytes = dtpi_share_bytes(&n.l[0]->m, READERS);
+    uint8_t *slot = (uint8_t *)n.memory + bytes - (SLOTS - 5) * sizeof(was);
+    memset(slot, 0xa5, sizeof(was));
+    memcpy(was, slot, sizeof(was));
+    atomic_store(word_at(&n, 1 + 2), AHEAD);
+    atomic_store(word_at(&n, 1 + READERS), 1 << 2 | CLAIMED);
+    atomic_store(word_at(&n, 1 + READERS + 5), (AHEAD + 1) << 2 | READY);
+    for (int i = 1; i < READERS; i++)
+        if (i != 2)
+            atomic_store(word_at(&n, 1 + i), UINT64_MAX);
+    assert_ok(read_box(n.l[0], false, few, ERR));
+    assert_int_equal(atomic_load(word_at(&n, 1 + READERS + 5)), (AHEAD + 1) << 2 | READY);
+    assert_memory_equal(slot, was, sizeof(was));
     close_node(&n);
 }
 
@@ -266,6 +297,7 @@ int main(void)
         cmocka_unit_test(test_who_is_far_behind_holds_nobody_up),
         cmocka_unit_test(test_a_reader_of_another_step_reads_alone),
         cmocka_unit_test(test_a_claim_that_is_never_filled_is_given_up),
+        cmocka_unit_test(test_what_one_in_front_copies_from_is_not_written),
         cmocka_unit_test(test_a_damaged_chunk_is_told_by_each_who_wants_it),
         cmocka_unit_test(test_readers_in_any_order_get_what_was_saved),
     };
