@@ -124,7 +124,7 @@ DTP_API dtp_status dtp_ckpt_pin(dtp_ctx *ctx, const char *dir, uint64_t step, in
 typedef struct dtp_ckpt_gc_opts {
     size_t size;
     uint32_t keep_last;         /* newest complete steps that stay; 0: 1 */
-    uint32_t dry_run;           /* 1: only report */
+    uint32_t dry_run;           /* 1: only report, also while a save goes on; nothing is written */
     uint64_t keep_every;        /* complete multiples stay, too; 0: none */
     /* Told of each step that goes, or would. NULL: nobody. */
     void (*report)(void *user, uint64_t step);

@@ -120,11 +120,11 @@ static dtp_status collect(dtp_ctx *ctx, dtpi_files *files, const char *dir,
     DTPI_AUTO(file) dtpi_file *lock = NULL;
     char path[DTPI_PATH_MAX];
 
-    /* No lock file is made where there is no folder of steps. */
+    /* No lock file is made where there is no folder of steps, or nothing is removed. */
     dtp_status st = dtpi_steps_list(files, dir, &list, err);
     if (st >= 0)
         st = dtpi_path_join(path, dir, ".lock", err);
-    if (st >= 0 && files->ops->lock)
+    if (st >= 0 && files->ops->lock && !o->dry_run)
         st = files->ops->lock(files, path, &lock, err);
     return st < 0 ? st : dtpi_steps_retain(files, dtpi_ctx_log(ctx), dir, &r, err);
 }

@@ -234,7 +234,7 @@ dtp_status dtpi_steps_retain(dtpi_files *files, const dtpi_log *log, const char 
     DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
     DTPI_AUTO(file) dtpi_file *lock = NULL;
 
-    dtp_status st = lock_pins(files, dir, &lock, err);
+    dtp_status st = r->dry_run ? DTP_OK : lock_pins(files, dir, &lock, err);
     if (st >= 0)
         st = dtpi_steps_list(files, dir, &list, err);
     const size_t n = list.len / sizeof(uint64_t);

@@ -16,7 +16,7 @@ typedef struct dtpi_retain {
     uint64_t keep_every;        /* complete multiples stay, too; 0: none */
     uint64_t saved;             /* this step and newer ones stay */
     bool no_sync;
-    bool dry_run;               /* only `report` */
+    bool dry_run;               /* only `report`; takes no lock */
     /* Told of each step that goes; NULL: nobody. */
     void (*report)(void *user, uint64_t step);
     void *user;

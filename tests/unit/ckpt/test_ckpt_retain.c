@@ -133,13 +133,13 @@ static void test_a_pinned_step_that_is_damaged_is_replaced_and_stays_pinned(void
 
 /* ---- the public calls ---- */
 
-static void save_real(dtp_ctx *ctx, uint64_t step)
+static void save_real(dtp_ctx *ctx, const char *dir, uint64_t step)
 {
     static float data[8];
     const dtp_ckpt_tensor t = { sizeof(t), "w", DTP_F32, 1, shape, NULL, NULL, data };
     const dtp_ckpt_save_opts o = { .size = sizeof(o), .no_sync = 1 };
 
-    assert_ok(dtp_ckpt_save(ctx, NULL, base, step, &t, 1, &o, ERR));
+    assert_ok(dtp_ckpt_save(ctx, NULL, dir, step, &t, 1, &o, ERR));
 }
 
 static void note_step(void *user, uint64_t step)
@@ -161,7 +161,7 @@ static void test_gc_says_what_goes_and_removes_it(void **state)
     assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
     assert_status(DTP_ERR_NOT_FOUND, dtp_ckpt_gc(ctx, "/nonexistent/dir", NULL, ERR));
     for (uint64_t step = 1; step <= 6; step++)
-        save_real(ctx, step);
+        save_real(ctx, base, step);
     assert_ok(dtp_ckpt_pin(ctx, base, 2, 1, ERR));
     o.keep_every = 4;
     o.report = note_step;
@@ -180,6 +180,35 @@ static void test_gc_says_what_goes_and_removes_it(void **state)
     assert_int_equal(steps[0], 2);
     assert_int_equal(steps[1], 4);
     assert_int_equal(steps[2], 6);
+    dtp_ctx_close(ctx);
+}
+
+/* It can be asked while a training saves, and where nothing can be written. */
+static void test_a_dry_run_takes_no_lock(void **state)
+{
+    dtp_ckpt_gc_opts o = { .size = sizeof(o), .dry_run = 1, .report = note_step };
+    DTPI_AUTO(files) dtpi_files *files = NULL;
+    static const char *const names[] = { ".lock", ".pins" };
+    dtp_ctx *ctx = NULL;
+    char dir[80], path[128];
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s/dry", base);
+    assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
+    assert_ok(dtpi_files_open(A, "posix", &files, ERR));
+    for (uint64_t step = 1; step <= 2; step++)
+        save_real(ctx, dir, step);
+    for (int i = 0; i < 2; i++) {
+        DTPI_AUTO(file) dtpi_file *lock = NULL;
+        char told[100] = "";
+        o.report_user = told;
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        assert_ok(files->ops->lock(files, path, &lock, ERR));
+        assert_ok(dtp_ckpt_gc(ctx, dir, &o, ERR));
+        assert_string_equal(told, "1 ");
+        assert_status(DTP_ERR_BUSY, dtp_ckpt_gc(ctx, dir, NULL, ERR));
+        assert_text(names[i]);
+    }
     dtp_ctx_close(ctx);
 }
 
@@ -223,7 +252,7 @@ static void test_latest_valid_says_what_is_wrong_with_each_step(void **state)
     (void)state;
     assert_ok(dtp_ctx_open(NULL, &ctx, ERR));
     for (uint64_t i = 8; i <= 10; i++)
-        save_real(ctx, i);
+        save_real(ctx, base, i);
     nftw(base, flip_in_shard, 16, FTW_PHYS);
     snprintf(path, sizeof(path), "%s/step-00000000000000000010/manifest.json", base);
     assert_int_equal(truncate(path, 50), 0);
@@ -251,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_only_a_complete_step_can_be_pinned),
         cmocka_unit_test(test_a_pinned_step_that_is_damaged_is_replaced_and_stays_pinned),
         cmocka_unit_test(test_gc_says_what_goes_and_removes_it),
+        cmocka_unit_test(test_a_dry_run_takes_no_lock),
         cmocka_unit_test(test_latest_valid_says_what_is_wrong_with_each_step),
     };
 
