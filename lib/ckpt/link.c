@@ -4,6 +4,9 @@
 
 #include "base/wire.h"
 
+/* Of one rank: more than any manifest has. What is announced decides how many rounds all go. */
+static const uint64_t max_announced = 1ull << 32;
+
 static dtp_status gather_alone(dtpi_link *link, const void *data, size_t bytes, dtpi_link_each each,
                                void *user, dtp_error *err)
 {
@@ -45,7 +48,7 @@ static void hear_length(void *user, int32_t rank, const void *data, size_t bytes
     dtpi_rd rd = dtpi_rd_init(data, bytes);
     const uint64_t n = dtpi_rd_u64(&rd);
 
-    if (!dtpi_rd_done(&rd) || n > SIZE_MAX / 4 - r->total) {
+    if (!dtpi_rd_done(&rd) || n > max_announced) {
         r->bad = r->bad < 0 ? rank : r->bad;
         return;
     }
