@@ -41,6 +41,23 @@ class SaveOptions(TypedDict, total=False):
     timeout_ms: int | None
 
 
+def _call(dir: Dir, step: int, state: State, group: Group | None, options: SaveOptions) -> _Call:
+    try:
+        return _Call(dir, step, state, group, options)
+    except Exception:
+        if isinstance(group, Group) and not group.closed:
+            _fail_together(group, options.get("timeout_ms"))
+        raise
+
+
+def _fail_together(group: Group, timeout_ms: Any) -> None:
+    """The other ranks wait for this one in the save: a call that is refused tells them."""
+    opts = Options("dtp_ckpt_save_opts")
+    if isinstance(timeout_ms, int) and 0 <= timeout_ms < 1 << 31:
+        opts.ptr.timeout_ms = timeout_ms
+    lib.dtp_ckpt_save(group.ctx.ptr, group.ptr, b".", 0, ffi.NULL, 1, opts.ptr, new_error())
+
+
 def number_of(name: str, value: int, bits: int) -> int:
     if not 0 <= index(value) < 1 << bits:
         raise ValueError(f"{name} {value} is not within 0 and 2**{bits} - 1")
@@ -71,7 +88,7 @@ def save(
     """Saves the state of all ranks of `group` (None: this process alone) as step `step` and returns
     when that is durable. What is no tensor in the state is kept in the manifest as JSON; rank 0's
     counts."""
-    call = _Call(dir, step, state, group, options)
+    call = _call(dir, step, state, group, options)
     with context_of(ctx if group is None else group.ctx) as context:
         err = new_error()
         context.check(lib.dtp_ckpt_save(context.ptr, *call.arguments, err), err)
@@ -112,7 +129,7 @@ def async_save(
     """As `save`, but returns when the tensors are copied: they may change at once. The rest goes on
     in the background, beside whatever the group does; `wait()` of what is returned means that the
     step is durable. Without a group the context ends with it, which waits for it."""
-    call = _Call(dir, step, state, group, options)
+    call = _call(dir, step, state, group, options)
 
     def make(context: Context) -> Save:
         out, err = ffi.new("dtp_op **"), new_error()

@@ -229,6 +229,34 @@ def test_old_steps_go_when_asked(tmp_path: Path) -> None:
     assert len(dtp.ckpt.load(tmp_path, 3)) == 1
 
 
+def test_a_wrong_state_of_one_rank_fails_on_all(tmp_path: Path, run_ranks: RunRanks) -> None:
+    run_ranks(
+        3,
+        """
+    import os
+    import dtp
+    import numpy as np
+
+    path = os.environ["CKPT"]
+    with dtp.init() as group:
+        for save in (dtp.ckpt.save, lambda *a, **k: dtp.ckpt.async_save(*a, **k).wait()):
+            for wrong in (1, 0):
+                state = {"w": object() if group.rank == wrong else np.zeros(3)}
+                try:
+                    save(path, 1, state, group, timeout_ms=20000)
+                except TypeError as e:
+                    assert group.rank == wrong and "tensor w" in str(e), e
+                except dtp.InvalidError as e:
+                    assert group.rank != wrong and e.rank == wrong, e
+                group.barrier()
+        assert dtp.ckpt.latest(path) is None
+        dtp.ckpt.save(path, 1, {"w": np.zeros(3)}, group)
+    """,
+        CKPT=str(tmp_path),
+    )
+    assert dtp.ckpt.latest(tmp_path) == 1
+
+
 def test_many_ranks_save_and_few_load(tmp_path: Path, run_ranks: RunRanks) -> None:
     script = """
         import os, sys, dtp, numpy as np
