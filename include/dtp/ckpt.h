@@ -43,7 +43,8 @@ typedef enum dtp_codec {
 typedef struct dtp_ckpt_save_opts {
     size_t size;
     dtp_codec codec;
-    const char *meta_json;      /* the caller's own JSON object, kept in the manifest; rank 0's counts */
+    /* Of meta_json, keep_last, keep_every and delta rank 0's count; codec and chunk_bytes are equal on all. */
+    const char *meta_json;      /* the caller's own JSON object, kept in the manifest */
     /* Older complete steps beyond this many are removed, except pinned ones; 0: keep all. */
     uint32_t keep_last;
     uint32_t no_sync;           /* 1: skip fsync (tests and scratch only) */
