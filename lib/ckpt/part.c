@@ -55,6 +55,9 @@ dtp_status dtpi_part_write(dtpi_part *p, dtpi_buf *out, dtp_error *err)
             return dtpi_fail_nomem(err, blocks[i]->len);
         bytes += blocks[i]->len;
     }
+    if (bytes > DTPI_PART_MAX)
+        return dtpi_fail(err, DTP_ERR_LIMIT,
+                         "a part of %zu bytes could not be read: larger chunks have fewer sums", bytes);
     if (!dtpi_buf_reserve(out, bytes))
         return dtpi_fail_nomem(err, bytes);
     dtpi_buf_append(out, h, sizeof(*h));

@@ -18,6 +18,8 @@ enum {
     DTPI_PART_TAIL = 8                  /* the XXH3 of all before */
 };
 
+#define DTPI_PART_MAX (4ull << 30)
+
 /*
  * Stored bytes of a box or of a base. The first n_boxes ranges are the boxes of the rank, in the order in
  * which the manifest lists them; bases follow, and a base stands behind every range that uses it. Boxes of
@@ -59,7 +61,7 @@ typedef struct dtpi_part {
 
 void dtpi_part_init(dtpi_part *p, const dtp_allocator *a);
 void dtpi_part_free(dtpi_part *p);
-/* The bytes of the file. Errors: NOMEM (also when a buffer of `p` failed). */
+/* The bytes of the file. Errors: NOMEM (also when a buffer of `p` failed), LIMIT (longer than a reader takes). */
 dtp_status dtpi_part_write(dtpi_part *p, dtpi_buf *out, dtp_error *err);
 
 /* A part in memory: lent pointers into its bytes. */

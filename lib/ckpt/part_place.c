@@ -236,7 +236,7 @@ dtp_status dtpi_part_place(dtpi_manifest *m, uint32_t file, const dtpi_part_view
 static dtp_status read_text(dtpi_files *files, const dtpi_mf_file *f, const char *path,
                             dtpi_buf *text, dtp_error *err)
 {
-    dtp_status st = dtpi_files_read_all(files, path, DTPI_MANIFEST_MAX, text, err);
+    dtp_status st = dtpi_files_read_all(files, path, DTPI_PART_MAX, text, err);
 
     if (st < 0)
         return st;

@@ -217,6 +217,21 @@ static void test_chain_of_nine_bases_is_refused(void **state)
     }
 }
 
+static void test_part_that_no_reader_takes_is_not_written(void **state)
+{
+    DTPI_AUTO_BUF dtpi_buf text = dtpi_buf_init(A);
+    dtpi_part p;
+
+    (void)state;
+    fill(&p);
+    const size_t len = p.sums.len;
+    p.sums.len = DTPI_PART_MAX;         /* nobody looks at them */
+    assert_status(DTP_ERR_LIMIT, dtpi_part_write(&p, &text, ERR));
+    assert_text("could not be read");
+    p.sums.len = len;
+    dtpi_part_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +239,7 @@ int main(void)
         cmocka_unit_test(test_range_of_another_size_is_refused),
         cmocka_unit_test(test_one_wrong_number_is_refused),
         cmocka_unit_test(test_part_cut_anywhere_is_refused),
+        cmocka_unit_test(test_part_that_no_reader_takes_is_not_written),
         cmocka_unit_test(test_chain_of_nine_bases_is_refused),
     };
 
