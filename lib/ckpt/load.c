@@ -109,13 +109,21 @@ dtp_status dtpi_load_open(const dtp_allocator *a, dtpi_files *files, const char 
     return st;
 }
 
+void dtpi_load_close_files(dtpi_load *l)
+{
+    for (size_t i = 0; i < l->open.len / sizeof(dtpi_file *); i++) {
+        dtpi_file_drop(*open_slot(l, i));
+        *open_slot(l, i) = NULL;
+    }
+    l->n_open = 0;
+}
+
 void dtpi_load_close(dtpi_load *l)
 {
     if (!l)
         return;
     dtpi_fetch_free(l->fetch);
-    for (size_t i = 0; i < l->open.len / sizeof(dtpi_file *); i++)
-        dtpi_file_drop(*open_slot(l, i));
+    dtpi_load_close_files(l);
     dtpi_buf_free(&l->open);
     if (l->m.a)
         dtpi_manifest_free(&l->m);
@@ -145,6 +153,7 @@ dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_er
         return dtpi_fail(err, bytes < f->bytes ? DTP_ERR_TRUNCATED : DTP_ERR_CORRUPT,
                          "%s has %" PRIu64 " bytes instead of %" PRIu64, path, bytes, f->bytes);
     *file_out = *open_slot(l, i) = DTPI_TAKE(file);
+    l->n_open++;
     return DTP_OK;
 }
 

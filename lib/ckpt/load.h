@@ -10,6 +10,9 @@
 
 typedef struct dtpi_fetch dtpi_fetch;
 
+/* Files that stay open: a process may have 1024 descriptors, and a file two of them. */
+enum { DTPI_LOAD_FILES = 128 };
+
 typedef struct dtpi_load {
     const dtp_allocator *a;
     dtp_ctx *ctx;               /* whose pool helps; NULL (unless it is set after opening): nobody's */
@@ -17,6 +20,7 @@ typedef struct dtpi_load {
     char dir[DTPI_PATH_MAX], step_dir[DTPI_PATH_MAX];
     dtpi_manifest m;
     dtpi_buf open;              /* dtpi_file *: a slot per file of the manifest */
+    uint32_t n_open;
     uint64_t own_bytes;         /* of the step's own shards; any thread may ask, also during a read */
     dtp_ckpt_checks checks;
     size_t buffer_bytes;        /* of the largest chunk */
@@ -55,6 +59,14 @@ dtp_status dtpi_load_place(dtpi_load *l, uint32_t i, dtp_error *err);
 
 /* The file of index `i`, opened once; its size is checked. */
 dtp_status dtpi_load_file(dtpi_load *l, uint32_t i, dtpi_file **file_out, dtp_error *err);
+
+/* So many are open that it is time to end what is under way and close them. */
+static inline bool dtpi_load_is_full(const dtpi_load *l)
+{
+    return l->n_open >= DTPI_LOAD_FILES;
+}
+/* Closes all files; nothing that reads them is under way. */
+void dtpi_load_close_files(dtpi_load *l);
 
 /* CORRUPT: what is wrong with a chunk; names file, tensor and chunk, and the step unless it is this one. */
 dtp_status dtpi_load_bad_chunk(const dtpi_load *l, const dtpi_mf_tensor *t, const dtpi_mf_box *b,

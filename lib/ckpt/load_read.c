@@ -198,6 +198,10 @@ static dtp_status add_box(planner *p, const dtpi_mf_tensor *t, const dtpi_mf_box
         return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "tensor %.80s: the wanted box cuts a byte of %s",
                          dtpi_mf_text(&l->m, t->name_at), dtp_dtype_name(t->dtype));
     dtp_status st = dtpi_load_place(l, b->home, err);
+    if (st >= 0 && dtpi_load_is_full(l)) {
+        st = flush(p, err);
+        dtpi_load_close_files(l);
+    }
     if (st >= 0)
         st = dtpi_chunks_files(l, b, err);
     if (st >= 0)

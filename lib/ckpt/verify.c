@@ -167,7 +167,13 @@ static dtp_status check_box(verifier *v, const placed *p, dtp_error *err)
     const uint64_t bytes = dtpi_mf_box_bytes(&l->m, p->t, p->b);
     dtpi_fetch_job job = { .tensor = p->t, .box = p->b };
 
-    dtp_status st = dtpi_chunks_files(l, p->b, err);
+    dtp_status st = DTP_OK;
+    if (dtpi_load_is_full(l)) {
+        st = flush(v, err);
+        dtpi_load_close_files(l);
+    }
+    if (st >= 0)
+        st = dtpi_chunks_files(l, p->b, err);
     if (st >= 0)
         st = dtpi_load_file(l, p->b->file, &job.file, err);
     job.at = dtpi_mf_file_at(&l->m, p->b->file)->header_bytes + p->b->begin;

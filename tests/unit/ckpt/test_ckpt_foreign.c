@@ -352,6 +352,61 @@ static void test_what_is_no_checkpoint_is_said(void **state)
     assert_status(DTP_ERR_LIMIT, open_at(files, "m/text", &l));
 }
 
+/* ---- descriptors ---- */
+
+static int n_now, n_most;
+static struct dtpi_files_ops real_ops;
+
+static dtp_status counted_open(dtpi_files *files, const char *path, dtpi_file **file_out,
+                               uint64_t *bytes_out, dtp_error *err)
+{
+    const dtp_status st = real_ops.open(files, path, file_out, bytes_out, err);
+
+    n_now += st >= 0;
+    n_most = DTPI_MAX(n_most, n_now);
+    return st;
+}
+
+static dtp_status counted_close(dtpi_file *file, dtp_error *err)
+{
+    n_now--;
+    return real_ops.close_file(file, err);
+}
+
+static void test_a_load_of_many_files_has_few_of_them_open(void **state)
+{
+    enum { N = 3 * DTPI_LOAD_FILES };
+    struct dtpi_files_ops ops;  /* outlives the files that use it */
+    DTPI_AUTO(files) dtpi_files *files = fresh_files();
+    static char names[N][8];
+    static uint8_t got[N];
+    static dtp_ckpt_tensor t[N];
+    dtpi_load *l = NULL;
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        char path[64], header[128];
+        snprintf(names[i], sizeof(names[i]), "t%03d", i);
+        snprintf(path, sizeof(path), "m/f%03d.safetensors", i);
+        snprintf(header, sizeof(header), "{\"%s\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+                 names[i]);
+        put_st(files, path, header, 1, (uint8_t)(i * 7));
+        t[i] = (dtp_ckpt_tensor){ sizeof(t[i]), names[i], DTP_U8, 1, NULL, NULL, NULL, &got[i] };
+    }
+    real_ops = ops = *files->ops;
+    ops.open = counted_open;
+    ops.close_file = counted_close;
+    files->ops = &ops;
+    assert_ok(open_at(files, "m", &l));
+    assert_ok(dtpi_load_verify(l, NULL, NULL, ERR));
+    assert_ok(dtpi_load_read_all(l, t, N, ERR));
+    for (int i = 0; i < N; i++)
+        assert_int_equal(got[i], (uint8_t)(i * 7));
+    assert_in_range(n_most, 1, DTPI_LOAD_FILES);
+    dtpi_load_close(l);
+    assert_int_equal(n_now, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_one_file_of_a_series_is_no_folder),
         cmocka_unit_test(test_a_file_that_is_refused_is_named),
         cmocka_unit_test(test_what_is_no_checkpoint_is_said),
+        cmocka_unit_test(test_a_load_of_many_files_has_few_of_them_open),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
