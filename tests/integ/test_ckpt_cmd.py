@@ -163,6 +163,22 @@ class Ckpt(unittest.TestCase):
         self.assertEqual([json.loads(x).get("state") for x in out.splitlines()], ["incomplete", "unreadable", None])
         self.fails("Too many levels", "verify", self.path("steps"), "--all")
 
+    def test_verify_names_the_step_that_is_damaged(self):
+        for step in (1, 2, 3):
+            self.step(step, float(step), "none")
+        shards = [os.path.join(root, f) for root, _, files in os.walk(self.path("steps")) for f in files
+                  if f.startswith("shard") and "step-00000000000000000002" in root]
+        with open(shards[0], "r+b") as f:
+            f.seek(-1, os.SEEK_END)
+            f.write(b"\1")
+        rc, out, err = ckpt("verify", self.path("steps"), "--all")
+        self.assertEqual((rc, out.count(": ok")), (1, 2))
+        self.assertRegex(err, r"^dtp ckpt: step 2: shard-.*: tensor .: chunk .*\n$")
+        rc, out, err = ckpt("verify", self.path("steps"), "--all", "--format", "json")
+        lines = [json.loads(x) for x in out.splitlines()]
+        self.assertEqual((rc, [(x["step"], x["ok"]) for x in lines]), (1, [(3, True), (2, False), (1, True)]))
+        self.assertIn("checksum mismatch", lines[1]["why"])
+
     def test_bars_are_for_terminals(self):
         self.step(1, 1.0)
         for args in (("verify", self.path("steps")), ("convert", self.path("steps"), self.path("m")),

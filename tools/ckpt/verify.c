@@ -22,6 +22,23 @@ static void print_ok(const ckpt_args *a, const char *path, const dtp_ckpt_info *
                label, bytes, i->n_tensors, (double)i->stored_bytes / seconds / 1e9);
 }
 
+/* Files may be those of an earlier step: the line begins with the step that was asked for. */
+static bool print_failed(const ckpt_args *a, const char *label, const uint64_t *step, dtp_error *err)
+{
+    if (a->json) {
+        putchar('{');
+        if (step)
+            printf("\"step\":%" PRIu64 ",", *step);
+        printf("\"ok\":false,\"why\":");
+        ckpt_print_json(err->text);
+        printf("}\n");
+    }
+    if (label)
+        dtpi_fail(err, err->status, "%s: %s", label, err->text);
+    cmd_fail(&cmd_ckpt, err);
+    return false;
+}
+
 static bool verify_one(dtp_ctx *ctx, const ckpt_args *a, const uint64_t *step)
 {
     dtp_ckpt_info info = { 0 };
@@ -30,16 +47,14 @@ static bool verify_one(dtp_ctx *ctx, const ckpt_args *a, const uint64_t *step)
     char label[300];
 
     dtp_status st = ckpt_open(ctx, a->path, step, &ckpt, &info, &err);
-    if (st < 0) {
-        cmd_fail(&cmd_ckpt, &err);
-        return false;
-    }
+    if (st < 0)
+        return print_failed(a, NULL, step, &err);
     ckpt_label(a->path, &info, label, sizeof(label));
     bar b = bar_begin(ctx, label);
     st = dtp_ckpt_verify(ckpt, bar_draw, &b, &err);
     const double seconds = bar_end(&b);
     if (st < 0)
-        cmd_fail(&cmd_ckpt, &err);
+        print_failed(a, label, info.has_checksums ? &info.step : NULL, &err);
     else
         print_ok(a, a->path, &info, seconds);
     dtp_ckpt_close(ckpt);
