@@ -71,13 +71,15 @@ static dtp_status look_at(void *user, const char *name, dtp_error *err)
 static dtp_status look(dtpi_files *files, const char *step_dir, looker *l, dtp_error *err)
 {
     const dtp_status st = files->ops->list(files, step_dir, look_at, l, err);
+    char name[DTPI_CLAIM_NAME];
 
     if (st < 0 || !l->newest.id)
         return st;
+    dtpi_claim_name(&l->newest, name);
     return dtpi_fail(err, DTP_ERR_BUSY,
-                     "attempt %u, generation %u of this job writes %s: attempt %u, generation %u is late",
-                     l->newest.attempt, l->newest.generation, step_dir, l->own->attempt,
-                     l->own->generation);
+                     "attempt %u, generation %u of this job writes this step (%s/%s): attempt %u, "
+                     "generation %u is late", l->newest.attempt, l->newest.generation, step_dir, name,
+                     l->own->attempt, l->own->generation);
 }
 
 dtp_status dtpi_claim_check(dtpi_files *files, const char *step_dir, const dtpi_claim *c,

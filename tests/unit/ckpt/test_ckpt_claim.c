@@ -134,7 +134,9 @@ static void test_a_late_writer_does_not_get_the_step(void **state)
     (void)state;
     assert_ok(cross(files, 2, 1, &c));
     assert_int_equal(c.other_status, DTP_ERR_BUSY);
-    assert_non_null(strstr(c.other_text, "attempt 2, generation 0 of this job writes"));
+    assert_non_null(strstr(c.other_text, "attempt 2, generation 0 of this job writes this step ("
+                                         "ck/step-00000000000000000001/claim-"));
+    assert_non_null(strstr(c.other_text, "): attempt 1, generation 0 is late"));
     assert_ok(has_bytes_of(files, 1));
 }
 
