@@ -96,7 +96,7 @@ DTP_API dtp_status dtp_ckpt_save_start(dtp_ctx *ctx, dtp_group *group, const cha
 
 /*
  * Newest step under `dir` whose manifest and shards are all there and of the right size; damaged
- * steps are passed over (and logged). Errors: INVAL (no dir), NOT_FOUND (none); IO, PERM, LIMIT, VERSION
+ * steps are passed over (and logged). Errors: INVAL (no dir, or a file), NOT_FOUND (none); IO, PERM, LIMIT, VERSION
  * (none, and one that could not be looked at: do not begin anew), NOMEM. Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_ckpt_latest(dtp_ctx *ctx, const char *dir, uint64_t *step_out,

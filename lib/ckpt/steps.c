@@ -5,6 +5,7 @@
  */
 #include "ckpt/steps.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,13 +204,27 @@ static void pass_over(const dtpi_looking *l, uint64_t step, const dtp_error *why
         l->report(l->user, step, why->status, why->text);
 }
 
+/* A path that leads through a file is wrong: nothing was ever saved there, and nothing will be. */
+static dtp_status list_folder(dtpi_files *files, const char *dir, dtpi_buf *out, dtp_error *err)
+{
+    dtp_error why = { 0 };
+
+    errno = 0;
+    dtp_status st = dtpi_steps_list(files, dir, out, &why);
+    if (st == DTP_ERR_NOT_FOUND && why.sys_errno == ENOTDIR)
+        st = why.status = DTP_ERR_INVAL;
+    if (st < 0 && err)
+        *err = why;
+    return st;
+}
+
 dtp_status dtpi_steps_look(dtpi_files *files, const dtpi_looking *l, const char *dir,
                            uint64_t *step_out, dtp_error *err)
 {
     DTPI_AUTO_BUF dtpi_buf list = dtpi_buf_init(files->a);
     dtp_error unseen = { 0 };
 
-    const dtp_status st = dtpi_steps_list(files, dir, &list, err);
+    const dtp_status st = list_folder(files, dir, &list, err);
     if (st < 0)
         return st;
     const uint64_t *steps = (const uint64_t *)(const void *)list.data;

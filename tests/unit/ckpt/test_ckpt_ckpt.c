@@ -90,6 +90,9 @@ static void test_what_is_not_there_is_not_found(void **state)
     assert_status(DTP_ERR_NOT_FOUND, dtp_ckpt_open(ctx, base, 77, &ckpt, ERR));
     assert_text("step-00000000000000000077/manifest.json");
     assert_status(DTP_ERR_NOT_FOUND, dtp_ckpt_latest(ctx, "/nonexistent/dir", &step, ERR));
+    /* No reason to begin anew: the first save would find that it is no folder. */
+    assert_status(DTP_ERR_INVAL, dtp_ckpt_latest(ctx, "/dev/null", &step, ERR));
+    assert_text("/dev/null: Not a directory");
     assert_status(DTP_ERR_NOT_FOUND, dtp_ckpt_list(ctx, "/nonexistent/dir", NULL, 0, &n, ERR));
     assert_status(DTP_ERR_INVAL, dtp_ckpt_save(ctx, NULL, "", 1, NULL, 0, NULL, ERR));
     assert_status(DTP_ERR_INVAL, dtp_ckpt_save(ctx, NULL, base, 1, NULL, 3, NULL, ERR));
