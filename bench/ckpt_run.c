@@ -203,7 +203,7 @@ int ckpt_run_files(ckpt_options *o)
     if (snprintf(o->work, sizeof(o->work), "%s/dtp-bench.%d", o->dir, (int)getpid()) >= (int)sizeof(o->work))
         return bench_usage(&bench_ckpt, "--dir: '%.40s...' is too long", o->dir);
     if (mkdir(o->work, 0700) < 0) {
-        fprintf(stderr, "dtp-bench ckpt: %s: %s\n", o->work, strerror(errno));
+        fprintf(stderr, "dtp-bench ckpt: cannot make folder %s: %s\n", o->work, strerror(errno));
         return BENCH_FAILED;
     }
     sigaction(SIGINT, &stop, &before);

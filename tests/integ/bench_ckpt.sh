@@ -23,5 +23,6 @@ for bad in "" "dance" "save --ranks 0" "save --type all" "load --format xml" "sa
     [ $rc = 2 ] || fail "'$bad' gave exit code $rc"
 done
 rc=0
-"$bench" ckpt save --dir "$dir/none" >/dev/null 2>&1 || rc=$?
+said=$("$bench" ckpt save --dir "$dir/none" 2>&1 >/dev/null) || rc=$?
+echo "$said" | grep -q "^dtp-bench ckpt: cannot make folder $dir/none/.*: No such file" || fail "said $said"
 [ $rc = 1 ] || fail "a folder that is not there gave exit code $rc"
