@@ -14,7 +14,8 @@ dtp_status dtpi_files_open(const dtp_allocator *a, const char *name, dtpi_files 
     if (name && strcmp(name, "posix") == 0)
         return dtpi_files_posix_open(a, files_out, err);
     if (name && strcmp(name, "uring") != 0)
-        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "no file driver is named %s", name);
+        return dtpi_fail(err, DTP_ERR_UNSUPPORTED, "no file driver is named %s: uring or posix",
+                         name);
     dtp_status st = dtpi_files_uring_open(a, files_out, err);
     if (!name && st == DTP_ERR_UNSUPPORTED)
         st = dtpi_files_posix_open(a, files_out, err);

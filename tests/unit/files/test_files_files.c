@@ -278,6 +278,7 @@ static void test_what_is_no_file_is_not_read(void **state)
     assert_ok(dtpi_files_open(A, "posix", &f, ERR));
     assert_status(DTP_ERR_FORMAT, f->ops->open(f, base, &file, &bytes, ERR));
     assert_status(DTP_ERR_UNSUPPORTED, dtpi_files_open(A, "paper", &f, ERR));
+    assert_text("no file driver is named paper: uring or posix");
 }
 
 static int make_base(void **state)
