@@ -380,17 +380,20 @@ static void fetch_groups(void *user, uint32_t nth)
     member *m = &f->members[nth];
     dtpi_io *io;
     uint64_t nth_group;
+    bool is_there = false;      /* what was read last is still in the processor's cache */
 
     for (;;) {
         slot *s = NULL;
-        for (uint32_t k = 0; k < f->depth && !s; k++)
+        for (uint32_t k = 0; k < f->depth && !s && !is_there; k++)
             if (!m->slots[k].is_busy)
                 s = &m->slots[k];
         if (s && dtpi_line_take(&f->line, &nth_group)) {
             s->group = nth_group;
             start_group(f, m, s);
+            is_there = s->is_busy && dtpi_queue_ended(m->queue, &s->io);
             continue;
         }
+        is_there = false;
         io = dtpi_queue_wait(m->queue);
         if (!io)
             return;

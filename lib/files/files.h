@@ -138,6 +138,12 @@ static inline bool dtpi_queue_is_full(const dtpi_queue *q)
 }
 /* Starts it; the queue is not full. A failure is told by the wait. */
 void dtpi_queue_submit(dtpi_queue *queue, dtpi_io *io);
+/* The transfer, just submitted, needed no waiting: dtpi_queue_wait gives it once those before it are had. */
+static inline bool dtpi_queue_ended(const dtpi_queue *q, const dtpi_io *io)
+{
+    return q->ended_end == &io->next;
+}
+
 /* Any one that has ended; NULL: none is open. */
 dtpi_io *dtpi_queue_wait(dtpi_queue *queue);
 /* Does `n` transfers, many at once, and waits for all: the failure of the first of them that failed. */
