@@ -102,7 +102,9 @@ static dtp_status flush(planner *p, dtp_error *err)
     p->n = 0;
     if (n_shared > 0)
         st = dtpi_share_run(l->share, l->fetch, p->jobs, n_shared, err);
-    return st < 0 ? st : dtpi_fetch_run(l->fetch, p->jobs + n_shared, n - n_shared, NULL, NULL, err);
+    if (st < 0 || n_shared == n)
+        return st;
+    return dtpi_fetch_run(l->fetch, p->jobs + n_shared, n - n_shared, NULL, NULL, err);
 }
 
 static dtp_status add(planner *p, const dtpi_fetch_job *job, dtp_error *err)
