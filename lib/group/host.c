@@ -38,10 +38,13 @@ static void linger(struct host *h)
     for (;;) {
         const int64_t ms = (dtp_ctx_now_ns(h->ctx) - start) / DTPI_NS_PER_MS;
         const bool failed = dtpi_agent_failed_early(h->agent);
-        const bool idle = dtpi_agent_is_idle(h->agent) && !(failed && dtpi_agent_has_strangers(h->agent));
+        const bool in_time = dtp_ctx_now_ns(h->ctx) < h->join_deadline_ns;
+        /* Who is at the door may be stopped there: nobody is held up by it after the deadline. */
+        const bool heard = !failed || !in_time || !dtpi_agent_has_strangers(h->agent);
+        const bool idle = dtpi_agent_is_idle(h->agent) && heard;
         const bool done = dtpi_agent_is_done(h->agent) && !dtpi_agent_serves_below(h->agent);
         /* Ranks that come late to a group that failed are told why; after the deadline they know. */
-        const int failed_ms = dtp_ctx_now_ns(h->ctx) < h->join_deadline_ns ? LINGER_FAILED_MS : LINGER_LATE_MS;
+        const int failed_ms = in_time ? LINGER_FAILED_MS : LINGER_LATE_MS;
         const int limit = failed ? failed_ms : done ? 0 : LINGER_MS;
         if (ms >= LINGER_BUSY_MS || (idle && ms >= limit))
             return;
