@@ -10,13 +10,13 @@
  */
 #include "check.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "crash/recorded.h"
 #include "crash/states.h"
+#include "tree.h"
 
 enum { MAX_VERDICTS = 16 };
 
@@ -31,24 +31,6 @@ typedef struct replay {
     } verdicts[MAX_VERDICTS];
     size_t n_verdicts;
 } replay;
-
-static void empty_tree(const char *path)
-{
-    char child[4096];
-    DIR *d = opendir(path);
-
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        snprintf(child, sizeof(child), "%s/%s", path, e->d_name);
-        if (unlink(child) == 0)
-            continue;
-        empty_tree(child);
-        rmdir(child);
-    }
-    if (d)
-        closedir(d);
-}
 
 /* The last mark that was made before; 0: none. */
 static uint64_t promise(void *user, size_t done)
@@ -99,7 +81,7 @@ static int judge(void *user, size_t done, const crash_state *s, const char *how)
     if (r->n == r->max_states)
         return -1;
     r->n++;
-    empty_tree(r->dir);
+    tree_empty(r->dir);
     if (crash_state_put(s, r->dir) < 0) {
         fprintf(stderr, "crash_replay: cannot write to %s\n", r->dir);
         exit(1);

@@ -8,8 +8,8 @@
 #include "crash/record.h"
 #include "crash/recorded.h"
 #include "crash/story.h"
+#include "tree.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,23 +17,6 @@
 
 static const char *saver, *recorder;
 static story_walk walk;
-
-static void remove_tree(const char *path)
-{
-    char child[4096];
-    DIR *d = opendir(path);
-
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        snprintf(child, sizeof(child), "%s/%s", path, e->d_name);
-        if (unlink(child) < 0)
-            remove_tree(child);
-    }
-    if (d)
-        closedir(d);
-    rmdir(path);
-}
 
 /* Its exit status. */
 static int run_saver(const char *dir, const char *log, int n, const char *const *args, int nth, int how)
@@ -102,7 +85,7 @@ static void test_recorded_saves_cut_off_anywhere(void **state)
                  check_is_long() ? 1000 : 6);
             print_message("%d ranks: %zu operations\n", n, r.n);
             recorded_free(&r);
-            remove_tree(top);
+            tree_remove(top);
         }
 }
 
@@ -119,7 +102,7 @@ static int fail_call(int n, const char *const *job, int nth, int how)
     assert_int_equal(recorded_read(&r, log, dir), 0);
     look(&r, "with a failing system call", n, 2, 0, check_is_long() ? 10 : 0);
     recorded_free(&r);
-    remove_tree(top);
+    tree_remove(top);
     return rc;
 }
 

@@ -8,7 +8,6 @@
  */
 #include "check.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/prctl.h>
@@ -18,6 +17,8 @@
 #include <unistd.h>
 
 #include <dtp/ckpt.h>
+
+#include "tree.h"
 
 enum { RANKS = 4, COLUMNS = 1024 };
 
@@ -376,23 +377,6 @@ static void test_writers_of_one_folder_do_not_harm_each_other(void **state)
     dtp_ctx_close(ctx);
 }
 
-static void remove_tree(const char *path)
-{
-    char child[512];
-    DIR *d = opendir(path);
-
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        snprintf(child, sizeof(child), "%s/%s", path, e->d_name);
-        if (unlink(child) < 0)
-            remove_tree(child);
-    }
-    if (d)
-        closedir(d);
-    rmdir(path);
-}
-
 static int make_dir(void **state)
 {
     const char *base = getenv("TMPDIR");
@@ -405,7 +389,7 @@ static int make_dir(void **state)
 static int drop_dir(void **state)
 {
     (void)state;
-    remove_tree(dir);
+    tree_remove(dir);
     return 0;
 }
 

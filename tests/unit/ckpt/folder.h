@@ -5,20 +5,11 @@
 
 #include "check.h"
 
-#include <ftw.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "tree.h"
 
 static char base[64];
-
-static inline int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
-{
-    (void)st;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
 
 static inline int set_up(void **state)
 {
@@ -30,7 +21,7 @@ static inline int set_up(void **state)
 static inline int tear_down(void **state)
 {
     (void)state;
-    return nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return tree_remove(base);
 }
 
 #endif /* DTP_TESTS_CKPT_FOLDER_H */

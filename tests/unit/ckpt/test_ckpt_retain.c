@@ -3,6 +3,7 @@
 #include "ranks.h"
 #include "folder.h"
 
+#include <ftw.h>
 
 #include "ckpt/retain.h"
 #include "ckpt/steps.h"
