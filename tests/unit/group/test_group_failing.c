@@ -182,26 +182,34 @@ static void tell_core(dtpi_core *c, uint32_t rank, uint8_t type)
     dtpi_buf_free(&b);
 }
 
-static void test_a_result_without_memory_is_no_broken_protocol(void **state)
+/* The root's core, both of whose ranks have joined. */
+static dtpi_core *joined_pair(failalloc *f, struct result *r)
 {
     static const dtpi_core_ops ops = { .to_local = keep_result, .to_child = keep_result, .table = no_table,
                                        .verdict = keep_verdict, .drop_local = no_drop,
                                        .drop_child = no_drop };
+    const dtpi_core_opts o = { .a = failalloc_of(f), .world_size = 2, .n_local = 2, .is_root = true,
+                               .host = "n0", .node_id = 1, .host_rank = -1 };
+    dtpi_core *c;
+
+    assert_ok(dtpi_core_new(&o, &ops, r, &c, ERR));
+    for (uint32_t i = 0; i < 2; i++) {
+        dtpi_core_local_open(c, i, (int32_t)i, 100 + (int32_t)i, 0);
+        tell_core(c, i, DTPI_F_JOIN);
+    }
+    return c;
+}
+
+static void test_a_result_without_memory_is_no_broken_protocol(void **state)
+{
     bool has_failed = true;
 
     (void)state;
     for (unsigned long n = 1; has_failed; n++) {
         failalloc f = { .mutex = PTHREAD_MUTEX_INITIALIZER };
-        const dtpi_core_opts o = { .a = failalloc_of(&f), .world_size = 2, .n_local = 2, .is_root = true,
-                                   .host = "n0", .node_id = 1, .host_rank = -1 };
         struct result r = { 0 };
-        dtpi_core *c;
+        dtpi_core *c = joined_pair(&f, &r);
 
-        assert_ok(dtpi_core_new(&o, &ops, &r, &c, ERR));
-        for (uint32_t i = 0; i < 2; i++) {
-            dtpi_core_local_open(c, i, (int32_t)i, 100 + (int32_t)i, 0);
-            tell_core(c, i, DTPI_F_JOIN);
-        }
         f.n_allocs = 0;
         f.fail_at = n;
         tell_core(c, 0, DTPI_F_UP);
@@ -236,24 +244,14 @@ static void tell_word(dtpi_core *c, int32_t rank, uint8_t type)
 /* Calls are open on two lanes when the last rank that has not called for a re-form leaves. */
 static void test_calls_that_end_without_memory_wait_for_the_next_generation(void **state)
 {
-    static const dtpi_core_ops ops = { .to_local = keep_result, .to_child = keep_result, .table = no_table,
-                                       .verdict = keep_verdict, .drop_local = no_drop,
-                                       .drop_child = no_drop };
     bool has_failed = true;
 
     (void)state;
     for (unsigned long n = 1; has_failed; n++) {
         failalloc f = { .mutex = PTHREAD_MUTEX_INITIALIZER };
-        const dtpi_core_opts o = { .a = failalloc_of(&f), .world_size = 2, .n_local = 2, .is_root = true,
-                                   .host = "n0", .node_id = 1, .host_rank = -1 };
         struct result r = { 0 };
-        dtpi_core *c;
+        dtpi_core *c = joined_pair(&f, &r);
 
-        assert_ok(dtpi_core_new(&o, &ops, &r, &c, ERR));
-        for (uint32_t i = 0; i < 2; i++) {
-            dtpi_core_local_open(c, i, (int32_t)i, 100 + (int32_t)i, 0);
-            tell_core(c, i, DTPI_F_JOIN);
-        }
         tell_core(c, 0, DTPI_F_UP);
         tell_word(c, 0, DTPI_F_UP);
         tell_word(c, 0, DTPI_F_REFORM);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A group on one machine, its agent in a thread of rank 0; ranks are forked processes. */
-#include "unit/group/ranks.h"
+#include "unit/group/local.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,36 +10,6 @@
 #include "ctx/ctx.h"
 #include "group/env.h"
 #include "group/group.h"
-
-static const uint8_t secret[DTP_SECRET_BYTES] = "a secret of thirty-two bytes...";
-
-static dtp_group_opts opts_of(const char *job, int rank, int n)
-{
-    dtp_group_opts o = { .size = sizeof(o) };
-
-    o.rank = rank;
-    o.world_size = n;
-    o.job = job;
-    o.secret = secret;
-    o.timeout_ms = 25000;
-    return o;
-}
-
-static dtp_group *join(const char *job, int rank, int n, dtp_ctx **ctx_out)
-{
-    const dtp_group_opts o = opts_of(job, rank, n);
-    dtp_group *g;
-
-    RANK_OK(dtp_ctx_open(NULL, ctx_out, ERR));
-    RANK_OK(dtp_group_join(*ctx_out, &o, &g, ERR));
-    return g;
-}
-
-static void leave(dtp_ctx *ctx, dtp_group *g)
-{
-    dtp_group_close(g);
-    dtp_ctx_close(ctx);
-}
 
 /* ---- a group of one ---- */
 
