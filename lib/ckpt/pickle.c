@@ -169,6 +169,13 @@ static dtp_status pop(machine *m, uint32_t *out)
     return st;
 }
 
+static dtp_status pop_pair(machine *m, uint32_t *below, uint32_t *top)
+{
+    const dtp_status st = pop(m, top);
+
+    return st < 0 ? st : pop(m, below);
+}
+
 static dtp_status find_mark(machine *m, size_t *at_out)
 {
     for (size_t i = depth(m); i-- > 0;) {
@@ -422,9 +429,7 @@ static dtp_status push_stack_global(machine *m)
 {
     uint32_t name = 0, module = 0;
 
-    dtp_status st = pop(m, &name);
-    if (st >= 0)
-        st = pop(m, &module);
+    const dtp_status st = pop_pair(m, &module, &name);
     if (st < 0)
         return st;
     const dtpi_pk_node *a = node_at(m, module), *b = node_at(m, name);
@@ -440,9 +445,7 @@ static dtp_status make_object(machine *m)
 {
     uint32_t args = 0, global = 0;
 
-    dtp_status st = pop(m, &args);
-    if (st >= 0)
-        st = pop(m, &global);
+    dtp_status st = pop_pair(m, &global, &args);
     if (st < 0)
         return st;
     const dtpi_pk_node g = *node_at(m, global);
