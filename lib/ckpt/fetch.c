@@ -307,6 +307,16 @@ dtp_status dtpi_fetch_plain(dtpi_fetch *f, const dtpi_fetch_job *job, uint8_t *o
 
 /* ---- one group ---- */
 
+/* The file is named already: adds what was wanted of it. */
+static void name_chunk(const dtpi_fetch *f, const dtpi_fetch_job *j, dtp_error *err)
+{
+    const int32_t e = err->sys_errno;
+
+    dtpi_fail(err, err->status, "%.160s (tensor %.60s: chunk %" PRIu64 ")", err->text,
+              dtpi_mf_text(&f->l->m, j->tensor->name_at), j->chunk);
+    err->sys_errno = e;
+}
+
 /* A call each costs less than what lies between them. */
 static void read_parts(dtpi_fetch *f, uint64_t nth)
 {
@@ -317,6 +327,8 @@ static void read_parts(dtpi_fetch *f, uint64_t nth)
     for (uint32_t i = g->first; i < g->end && st >= 0; i++) {
         const dtpi_fetch_job *j = &f->jobs[i];
         st = f->l->files->ops->read(j->file, j->at, j->direct, j->stored, &err);
+        if (st < 0)
+            name_chunk(f, j, &err);
     }
     if (st < 0)
         dtpi_line_fail(&f->line, nth, st, &err);
@@ -340,16 +352,6 @@ static void start_group(dtpi_fetch *f, member *m, slot *s)
                        .is_shared = first->want && !first->direct,
                        .user = s };
     dtpi_queue_submit(m->queue, &s->io);
-}
-
-/* The file is named already: adds what was wanted of it. */
-static void name_chunk(const dtpi_fetch *f, const dtpi_fetch_job *j, dtp_error *err)
-{
-    const int32_t e = err->sys_errno;
-
-    dtpi_fail(err, err->status, "%.160s (tensor %.60s: chunk %" PRIu64 ")", err->text,
-              dtpi_mf_text(&f->l->m, j->tensor->name_at), j->chunk);
-    err->sys_errno = e;
 }
 
 static void use_group(dtpi_fetch *f, member *m, slot *s, bool is_caller)

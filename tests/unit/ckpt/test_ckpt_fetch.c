@@ -254,6 +254,15 @@ static void test_a_failed_read_names_file_tensor_and_chunk(void **state)
     assert_text("shard-00000-of-00003");
     assert_text("Input/output error (tensor again: chunk 0)");
     assert_int_equal(check_err.sys_errno, EIO);
+
+    /* In pieces, too. */
+    static const int64_t second[2] = { 0, 300 }, columns[2] = { ROWS, 100 };
+    t.offset = second;
+    t.extent = columns;
+    l->checks = DTP_CKPT_CHECK_WHOLE;
+    dtpi_files_mem_fail(files, 1, EIO);
+    assert_status(DTP_ERR_IO, dtpi_load_read_all(l, &t, 1, ERR));
+    assert_text("Input/output error (tensor again: chunk 0)");
     free(t.data);
 }
 
