@@ -218,10 +218,12 @@ DTP_API dtp_status dtp_ckpt_set_checks(dtp_ckpt *ckpt, dtp_ckpt_checks checks, d
 /*
  * From now on, until it is closed, dtp_ckpt_read reads together with the other ranks of the node: a chunk of
  * which several ranks want parts is read and verified by one of them, into memory (16 MiB a node) that
- * all copy from. Loads that cut tensors the other way read each byte once. Collective over the ranks of
- * `group`, all of which have opened the same step: who has another one reads alone. The reads are not
- * collective, and nobody waits for long. The group may be closed before the checkpoint. Errors: INVAL (no
- * group, chunks of another size), LIMIT, NOMEM, and dtp_group_barrier's. Threads: ctx. Since 0.1.
+ * all copy from. Loads that cut tensors the other way read hardly a byte twice where the ranks go through
+ * them at the same time and in the order of names, as one call does; what is wanted out of order is read
+ * alone. Collective over the ranks of `group`, all of which have opened the same step: who has another one
+ * reads alone. The reads are not collective, and nobody waits for long. The group may be closed before the
+ * checkpoint. Errors: INVAL (no group, chunks of another size), LIMIT, NOMEM, and dtp_group_barrier's.
+ * Threads: ctx. Since 0.1.
  */
 DTP_API dtp_status dtp_ckpt_share(dtp_ckpt *ckpt, dtp_group *group, dtp_error *err);
 

@@ -36,7 +36,6 @@ struct dtpi_share {
     const dtp_allocator *a;
     uint64_t *first;            /* number of the first chunk of each box */
     size_t n_boxes;
-    const dtpi_mf_box *boxes;   /* of the manifest */
     const dtpi_manifest *m;
     word *places, *tags;        /* a word per member; one per slot */
     uint8_t *slots;
